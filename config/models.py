@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -239,6 +240,14 @@ def _resolve(path: str, folder: Path) -> str:
     Only workers need the folder to be there: an API on another machine reads the same file.
     """
     return str((folder / path).resolve()) if path.startswith((".", "/")) else path
+
+
+def require_engine(model: ServedModel) -> None:
+    """Raises ConfigError if the model needs vLLM, and it is not installed here."""
+    if model.engine in BY_VLLM and find_spec("vllm") is None:
+        raise ConfigError(
+            f"model {model.name!r}: there is no vLLM here; install longhaul-server[cpu], or [gpu] for NVIDIA's GPUs"
+        )
 
 
 def require_folders(model: ServedModel) -> None:

@@ -16,7 +16,7 @@ from app.local.home import Home
 from app.local.ports import check_port
 from app.queue.node import new_node
 from config.logging import CONFIG_FILE
-from config.models import ModelCatalog, load_models, require_folders
+from config.models import ModelCatalog, load_models, require_engine, require_folders
 from config.settings import CHECKOUT, ConfigError, Settings
 
 WS_PONG_SECONDS = 60
@@ -129,6 +129,7 @@ def _allow_open_files(wanted: int) -> None:
 def worker(settings: Settings) -> Launch:
     """Celery with Longhaul's pool, on the queue of the model that it serves."""
     model = _check_shared(settings).choose(settings.model)
+    require_engine(model)
     require_folders(model)
     _check_metrics(settings)
     if settings.ready_file is not None:

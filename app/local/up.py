@@ -29,7 +29,7 @@ from app.local.workers.devices import visible_devices
 from app.local.workers.plan import Worker
 from app.local.workers.scrapes import Scrapes
 from app.local.workers.upstream import attached
-from config.models import load_models
+from config.models import load_models, require_engine
 from config.models_file import ModelsFile
 from config.settings import CHECKED_VARIABLE, ConfigError, Settings
 
@@ -116,7 +116,10 @@ def _checked(settings: Settings, home: Home, model: str | None, workers: int, pr
             check_port(variable, host, port)
     file = ModelsFile(settings)
     wanted = Wanted(file, model, workers, visible_devices() if WORKER in commands else None)
-    return Start(settings, home, commands, wanted, wanted.plan(file.catalog, []), procfile.resolve().parent)
+    planned = wanted.plan(file.catalog, [])
+    for worker in planned if WORKER in commands else ():
+        require_engine(worker.model)
+    return Start(settings, home, commands, wanted, planned, procfile.resolve().parent)
 
 
 def _model(settings: Settings, wanted: str | None, home: Home) -> tuple[Settings, str | None]:

@@ -8,13 +8,19 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from config.models import VLLM_SERVER, Adapter, Upstream
+from config.model_files import resolved
+from config.models import VLLM_SERVER, Adapter, Upstream, load_models
 from config.settings import ConfigError
 from tests.engine.cases import GREEDY, demo_model, new_id
+from tests.engine.test_image_salt import seeing
+from tests.models.pictures import Picture
+from tests.support.installations import VISION
+from tests.support.served_engine import served
 from tests.support.token_server import TEXT, TokenServer, serving
 from tests.support.waiting import until
 from workers.engine import make_engine
@@ -137,7 +143,7 @@ async def test_a_server_that_fails_hands_the_response_over(
         (
             {"error_frame": {"code": 400, "message": "The prompt is longer than the maximum model length of 512."}},
             PromptTooLong,
-            "the model's context holds",
+            "the model's context holds 512",
         ),
         ({"error_frame": {"code": 400, "message": "out of vocabulary"}}, InvalidSampling, "out of vocabulary"),
     ],
@@ -189,6 +195,21 @@ async def test_a_server_that_hangs_is_away_and_its_requests_are_given_up(monkeyp
         await until(lambda: engine.slots == 8)
 
 
+async def test_a_server_that_is_full_keeps_what_it_runs() -> None:
+    async with serving() as server, attached(server) as engine:
+        server.pause.clear()
+        stream = engine.generate(new_id(), PROMPT, GREEDY)
+        first = await anext(stream)
+        server.status = 429
+        with pytest.raises(EngineAway):
+            await deltas(engine)
+        assert engine.slots == 0
+        server.pause.set()
+        assert first.token_ids + tokens([delta async for delta in stream]) == TEXT
+        server.status = 200
+        await until(lambda: engine.slots == 8)
+
+
 async def test_what_waits_there_for_others_leaves_fewer_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.engine.server.watch.LOOK_SECONDS", 0.02)
     async with serving() as server, attached(server) as engine:
@@ -222,7 +243,6 @@ async def test_a_worker_waits_for_a_server_that_is_not_there_yet() -> None:
         ({"has_route": False}, {}, "--enable-scale-out"),
         ({"api_key": "secret"}, {"api_key": "wrong"}, "api_key"),
         ({}, {"adapters": (Adapter("legal", ""),)}, "adapter 'legal'"),
-        ({}, {"images": True}, "images"),
     ],
 )
 async def test_a_server_that_does_not_fit_is_said_at_the_start(
@@ -289,3 +309,39 @@ async def test_a_frame_of_another_kind_and_an_error_are_told_apart() -> None:
     with pytest.raises(ErrorFrame, match="broke") as raised:
         Frames().feed(b'data: {"error": {"code": 503, "message": "broke"}}\n\n')
     assert raised.value.code == 503
+
+
+@pytest.mark.long
+async def test_images_go_by_their_urls_and_make_the_tokens_that_they_make_here(tmp_path: Path) -> None:
+    """With the tiny vision model, behind vLLM's own server."""
+    (tmp_path / "models.toml").write_text(VISION)
+    own = replace(resolved(load_models(tmp_path / "models.toml").models[0])[0])
+    here = await asyncio.to_thread(make_engine, own)
+    await here.start()
+    try:
+        async with served(here._loaded.llm, own.name) as url:  # type: ignore[attr-defined]
+            upstream = Upstream((url,), None, 8)
+            model = replace(own, engine=VLLM_SERVER, engine_args={}, context_length=None, upstream=upstream)
+            there = await asyncio.to_thread(make_engine, model)
+            try:
+                await there.start()
+                for picture in (Picture("red", "square"), Picture("blue", "triangle")):
+                    await same_answer(here, there, seeing(picture))
+            finally:
+                await there.stop()
+    finally:
+        await here.stop()
+
+
+async def same_answer(here: Engine, there: Engine, messages: list[dict[str, Any]]) -> None:
+    answers = []
+    for engine in (here, there):
+        prompt = await engine.render(messages, {}, (), "salt")
+        sampling = Sampling(temperature=0.0, extra={"cache_salt": "salt"})
+        async with aclosing(engine.generate(new_id(), prompt, sampling)) as stream:
+            answers.append((tuple(prompt), tokens([delta async for delta in stream])))
+    assert answers[0] == answers[1]
+    prompt, whole = await there.render(messages, {}, (), "salt"), answers[0][1]
+    for sampling in (Sampling(temperature=0.0), Sampling(temperature=0.0, extra={"seed": 3})):
+        async with aclosing(there.generate(new_id(), prompt, sampling, committed=whole[:3])) as stream:
+            assert tokens([delta async for delta in stream]) == whole[3:]

@@ -15,14 +15,15 @@ import psutil
 
 from app.local.ports import free_port
 from config.models import ServedModel
+from config.settings import CHECKOUT
 from tests.bench.contenders.peer import ENVIRONMENT, as_vllm, flags
 from tests.support.longhaul import send_all
 from tests.support.waiting import until_sync
-from workers.engine.vllm import plugin
 
 HOST = "127.0.0.1"
 READY_SECONDS = 400.0
-FOLDER = Path(str(plugin.__file__)).parent
+FOLDER = CHECKOUT / "workers" / "engine" / "vllm" / "compat" / "plugin"
+"""Of the logits processor."""
 
 
 class VllmServe:

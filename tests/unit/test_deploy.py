@@ -309,7 +309,9 @@ class TestKubernetes:
         scaled = [found for found in DOCUMENTS.values() if found["kind"] == "ScaledObject"]
         assert {found["spec"]["scaleTargetRef"]["name"] for found in scaled} == set(queues)
         for found in scaled:
+            assert (found["spec"]["minReplicaCount"], found["spec"]["cooldownPeriod"]) == (0, 900)
             for trigger in found["spec"]["triggers"]:
+                assert "activationTargetQueryValue" not in trigger["metadata"], "one response is enough for a worker"
                 assert trigger["type"] == "postgresql"
                 assert f"queue = '{queues[found['spec']['scaleTargetRef']['name']]}'" in trigger["metadata"]["query"]
 

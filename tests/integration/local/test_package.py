@@ -84,6 +84,15 @@ def test_two_builds_of_the_same_sources_are_equal_byte_for_byte(tmp_path: Path) 
         assert names == {"longhaul_server", f"longhaul_server-{VERSION}.dist-info"}
 
 
+def test_without_vllm_longhaul_up_says_what_to_install(command: Path, folder: Path) -> None:
+    env = {"PATH": os.defpath, "HOME": str(folder)}
+    ended = subprocess.run(
+        [command, "up"], env=env, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode != 0
+    assert "model 'longhaul-demo': there is no vLLM here; install longhaul-server[cpu]" in ended.stderr
+
+
 def test_longhaul_up_runs_everything_without_a_checkout(command: Path, folder: Path) -> None:
     (folder / "models.toml").write_text(models_of("scripted"))
     add_cluster(folder / ".longhaul")

@@ -43,6 +43,24 @@ async def test_a_response_runs_from_its_claim_to_its_end(db: Database) -> None:
     assert await scalar(db, RUNNING) == 0
 
 
+async def test_a_model_is_never_idle_between_the_insert_of_a_response_and_its_end(db: Database) -> None:
+    """A worker that loads is left alone, also where another died with the response."""
+
+    async def is_idle() -> bool:
+        return await scalar(db, OLDEST) == await scalar(db, RUNNING) == 0
+
+    assert await is_idle()
+    waiting = await queued(db, model="mine")
+    assert not await is_idle()
+    await sql(db, "DELETE FROM responses WHERE id = :id", id=waiting)
+    writer = await begun(db, model="mine")
+    for change in ("worker = worker", "worker = NULL, sent_at = NULL", "sent_at = now()"):
+        await sql(db, f"UPDATE responses SET {change}")
+        assert not await is_idle(), change
+    await sql(db, "DELETE FROM responses WHERE id = :id", id=writer.row.id)
+    assert await is_idle()
+
+
 async def test_no_query_reads_the_whole_table(db: Database) -> None:
     for query in (OLDEST, RUNNING, WAITING):
         async with db.begin() as connection:

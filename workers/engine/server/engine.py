@@ -93,8 +93,6 @@ class ServerEngine:
 
     async def start(self) -> None:
         model = self._model
-        if model.images:
-            raise ConfigError(f"model {model.name!r}: images: a server elsewhere gets token ids alone; leave it out")
         self._client = Client(self._url, self._key())
         self._watch = Watch(self._client, model, self._url, lambda: len(self._streams))
         try:
@@ -106,6 +104,8 @@ class ServerEngine:
             log.warning("%s: the server %s %s", model.name, self._url, line)
         length = min(server.context_length, model.context_length or server.context_length)
         self._front = await asyncio.to_thread(load_front, replace(model, context_length=length))
+        if model.images and not self._front.rendering.can_show_urls:
+            raise ConfigError(f"model {model.name!r}: images: its prompts are no text, as a server elsewhere needs it")
 
     def _key(self) -> str | None:
         """Raises ConfigError if a variable that it names is not set."""
@@ -180,7 +180,9 @@ class ServerEngine:
                     if (delta := made.delta(piece, piece.cached_tokens)) is not None:
                         yield delta
         except ErrorFrame as error:
-            raise (made.aborted("error") if error.code >= 500 else prompt_error(error, len(prompt), room)) from None
+            raise (
+                made.aborted("error") if error.code >= 500 else prompt_error(error, len(prompt), front.context_length)
+            ) from None
         except EngineAway as error:
             if self._watch is not None:
                 self._watch.lost(error)

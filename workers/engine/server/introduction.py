@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from workers.engine.vllm.compat.plugin import longhaul_forcing
 _PROBE_TOKENS = (11, 7)
 """Two that no model begins with by itself, in this order behind this prompt: at worst, a server passes for one that
 runs our logits processor, and the next continuation finds other tokens than it forced, and fails."""
+PROBE_SECONDS = 60.0
+"""How long a server may take to say what it is, and to generate four tokens, behind whatever waits there."""
 _SAMPLE = re.compile(r"^(vllm:\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -64,6 +67,14 @@ class Load:
 
 async def introduce(client: Client, model: ServedModel) -> Server:
     """Raises EngineAway; Unfit if the server cannot serve the model."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            return await _introduce(client, model)
+    except TimeoutError:
+        raise EngineAway("it generates nothing") from None
+
+
+async def _introduce(client: Client, model: ServedModel) -> Server:
     listed = _listed(await client.get("/v1/models"))
     bases = [each for each in listed if not each.get("parent")]
     chosen = next((each for each in bases if each["id"] == model.name), bases[0] if len(bases) == 1 else None)
@@ -133,8 +144,12 @@ async def _probe(client: Client, name: str, *, priority: int = 0, force: bool = 
         async with aclosing(client.generate(body, {})) as pieces:
             async for piece in pieces:
                 tokens += piece.token_ids
-    except (EngineError, RequestAborted, ErrorFrame):
+    except EngineError:
         return None
-    except EngineAway:
-        raise
+    except RequestAborted as error:
+        raise EngineAway(str(error)) from None
+    except ErrorFrame as error:
+        if error.code >= 500:
+            raise EngineAway(str(error)) from None
+        return None
     return tokens

@@ -26,7 +26,7 @@ def body_of(request_id: str, generation: Generation, model: str, priority: int) 
         "priority": priority,
         **generation.reasoning,
     }
-    return body | ({"cache_salt": made["cache_salt"]} if "cache_salt" in made else {})
+    return body | {name: made[name] for name in ("cache_salt", "content_parts") if name in made}
 
 
 def _params(generation: Generation) -> dict[str, Any]:

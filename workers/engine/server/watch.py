@@ -80,8 +80,8 @@ class Watch:
                 await self._health()
                 self._load = await read_load(self._client)
             except EngineAway as error:
-                self._leave(error)
-                self._client.cut()  # what hangs, too
+                if not isinstance(error, ServerFull | Unfit):
+                    self._client.cut()  # what hangs, too
                 await self._stay_away(error)
             else:
                 await self._wait(LOOK_SECONDS)

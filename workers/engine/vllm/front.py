@@ -121,7 +121,14 @@ def front_of(model: ServedModel, llm: processes.AsyncLLM | NoEngine, probe: Gram
     start = first_shaping(model.tool_parser)
     return Front(
         context_length=processes.context_length(llm),
-        rendering=Rendering(llm, model.chat_template_args, start, images=model.images, proof=model.proof),
+        rendering=Rendering(
+            llm,
+            model.chat_template_args,
+            start,
+            images=model.images,
+            by_url=model.upstream is not None,
+            proof=model.proof,
+        ),
         formats=OutputFormats(model, tokenizer, end_tokens, model_config, probe),
         logprobs=LogprobReader(tokenizer),
         probe=probe,

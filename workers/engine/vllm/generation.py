@@ -18,6 +18,7 @@ from workers.engine.vllm.compat import masks
 from workers.engine.vllm.compat.plugin import longhaul_forcing
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output.thoughts import Start, thoughts_args
+from workers.engine.vllm.rendering import ImagesByUrl
 from workers.engine.vllm.sampling import has_state, sampling_params
 
 _FINISH = {"stop": FinishReason.STOP, "repetition": FinishReason.STOP, "length": FinishReason.LENGTH}
@@ -58,6 +59,7 @@ class Generation:
             self.params.extra_args = masks.extra_args(PROJECT.get(), self.cost.seconds)
         self._left: int = self.params.max_tokens - len(committed)
         self._tokens = list(prompt)
+        self._prompt_length = len(prompt)
         self._media = getattr(prompt, "media", None)
         self._salt = sampling.extra.get("cache_salt")
         self._sampling = sampling
@@ -78,8 +80,12 @@ class Generation:
 
     @property
     def input(self) -> Any:
-        if self._media is None:
-            made: dict[str, Any] = dict(tokens_input(self._tokens))
+        if isinstance(self._media, ImagesByUrl):
+            behind = self._tokens[self._prompt_length :]
+            made: dict[str, Any] = {"prompt_token_ids": [*self._media.token_ids, *behind]}
+            made["content_parts"] = list(self._media.parts)
+        elif self._media is None:
+            made = dict(tokens_input(self._tokens))
         else:
             made = {**self._media, "prompt_token_ids": self._tokens}
         return made if self._salt is None else {**made, "cache_salt": self._salt}

@@ -7,6 +7,7 @@ import copy
 import hmac
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,19 @@ SHORT = 1000
 as long again for a short prompt, because its Python code competes with the event loop for the interpreter."""
 
 
+@dataclass(frozen=True, slots=True)
+class ImagesByUrl:
+    """A prompt's images for a server elsewhere, which makes tokens of them itself."""
+
+    token_ids: Sequence[int]
+    """The prompt's, with one mark for each image."""
+    parts: Sequence[Json]
+    """As vLLM's token route takes them (`content_parts`)."""
+
+
+_BY_URL = "longhaul_images_by_url"
+
+
 class Rendering:
     """The chat template of one engine. For the code of one event loop.
 
@@ -45,10 +59,12 @@ class Rendering:
         start: Shaping = AS_SENT,
         *,
         images: bool = False,
+        by_url: bool = False,
         proof: Proof | None = None,
     ) -> None:
         """`template_args`: the model's own. `start` and `images`: see `config.shaping.proof.proven`; `proof`: what it
-        returned, if it was called already."""
+        returned, if it was called already. `by_url`: a prompt's `media` are ImagesByUrl."""
+        self._by_url = by_url
         self._renderer = renderer.ChatRenderer(llm)
         self._tokenizer = self._renderer.tokenizer
         self._template_args = template_args
@@ -85,8 +101,12 @@ class Rendering:
                 bounds, lambda: self._render_in_thread(messages, args, cache_salt, large=large, has_images=has_images)
             )
         prompt = Prompt(made["prompt_token_ids"])
-        prompt.media = made if renderer.has_media(made) else None
+        prompt.media = made.get(_BY_URL) or (made if renderer.has_media(made) else None)
         return prompt
+
+    @property
+    def can_show_urls(self) -> bool:
+        return self._renderer.makes_text
 
     def _text(self, messages: Sequence[Message], tools: Sequence[Json], shaping: Shaping) -> str:
         args = {"add_generation_prompt": True, **self._template_args, **({"tools": list(tools)} if tools else {})}
@@ -125,7 +145,15 @@ class Rendering:
         plain = partial(self._with_text_as_text, messages, args, has_images=has_images)
         shown, args, encode = await asyncio.to_thread(plain)
         own = await asyncio.to_thread(list, map(partial(_own, cache_salt=cache_salt), shown))
-        return await self._renderer.render_in_thread(own, args, encode, large=large)
+        by_url = await asyncio.to_thread(self._images_by_url, own, args) if has_images and self._by_url else None
+        made = await self._renderer.render_in_thread(own, args, encode, large=large)
+        return made if by_url is None else {**made, _BY_URL: by_url}
+
+    def _images_by_url(self, messages: Sequence[Message], args: Mapping[str, Any]) -> ImagesByUrl:
+        parts = [part for message in messages for part in _image_parts(message)]
+        shown = [{"type": "image_url", "url": part["image_url"]["url"], "uuid": part.get("uuid")} for part in parts]
+        text = self._renderer.text(copy.deepcopy(list(messages)), args)
+        return ImagesByUrl(self._tokenizer.encode(text, add_special_tokens=False), shown)
 
     def _with_text_as_text(
         self, messages: Sequence[Message], args: Mapping[str, Any], *, has_images: bool

@@ -128,6 +128,11 @@ class ChatRenderer:
             has_text = False
         return text_marks(self.tokenizer, has_text=has_text)
 
+    @property
+    def makes_text(self) -> bool:
+        """Whether a prompt is text before it is tokens."""
+        return isinstance(self._renderer, HfRenderer)
+
     def shaped_for(self, shaping: Shaping) -> None:
         """From now on messages are shaped so."""
         self._shaping = shaping
