@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import zstandard
@@ -27,6 +28,7 @@ TOOLS = 1000
 """Just within the bound of one request."""
 _HANGS: Json = {"input": "/hang 1", "max_output_tokens": 3000, "ignore_eos": True}
 _WORDS: Json = {"input": "/repeat 500 word ", "max_output_tokens": None}
+_BATCH: Json = {"endpoint": "/v1/responses", "completion_window": "24h"}
 _ENDLESS: Json = {"max_output_tokens": 2**31 - 1, "ignore_eos": True, "input": "/repeat 300000 x"}
 
 LARGE = Demand(large=True)
@@ -181,17 +183,40 @@ async def followed_batches(target: Target, count: int) -> None:
     """Batches of more lines than end meanwhile, and a crowd that follows the results of one."""
     body = {"model": target.model, "input": "Hello!", "max_output_tokens": 1}
     sent = {"method": "POST", "url": "/v1/responses", "body": body}
-    lines = b"\n".join(
-        json.dumps({"custom_id": str(number), **sent}).encode() for number in range(max(8 * count, 2_000))
-    )
-    file = await target.send("POST", "/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", lines)})
-    asked = {"input_file_id": file["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
-    made = [await target.send("POST", "/v1/batches", json=asked) for _ in range(8)]
+    lines = [json.dumps({"custom_id": str(number), **sent}) for number in range(max(8 * count, 2_000))]
+    file = await _batch_file(target, lines)
+    made = [await target.send("POST", "/v1/batches", json={**_BATCH, "input_file_id": file}) for _ in range(8)]
     try:
         await _many_connections(target, count, target.request(f"GET /v1/batches/{made[0]['id']}/results"))
     finally:
         for batch in made:
             await target.send("POST", f"/v1/batches/{batch['id']}/cancel")
+
+
+async def _batch_file(target: Target, lines: Sequence[str]) -> str:
+    """Its id."""
+    form: Any = {"data": {"purpose": "batch"}, "files": {"file": ("a.jsonl", "\n".join(lines).encode())}}
+    return str((await target.send("POST", "/v1/files", **form))["id"])
+
+
+async def waiting_polls(target: Target, count: int) -> None:
+    """`count` polls that wait for the end of one response, and are all answered at once."""
+    begun = await target.create(background=True, **_HANGS)
+    path = f"/v1/responses/{begun['id']}"
+    polls = asyncio.ensure_future(_many_connections(target, count, target.request(f"GET {path}?wait=60")))
+    await asyncio.sleep(HOLD_SECONDS / 4 if count > 100 else 0)
+    await target.send("POST", f"{path}/cancel")
+    await polls
+
+
+async def failed_batches(target: Target, count: int) -> None:
+    """`count` batches of lines that are all wrong in many words, and pages of all their errors, six at once."""
+    wrong = json.dumps({"custom_id": "c" * 200, "method": "POST", "url": "/v1/responses", "body": {"b" * 60_000: 1}})
+    file = await _batch_file(target, [wrong] * 100)
+    for _ in range(count):
+        made = await target.send("POST", "/v1/batches", json={**_BATCH, "input_file_id": file})
+        await target.send("GET", f"/v1/batches/{made.get('id')}?wait=60")
+    await target.repeat(count, lambda _: target.send("GET", "/v1/batches?limit=100"), parallel=6)
 
 
 async def foreground_flood(target: Target, count: int) -> None:
@@ -302,5 +327,9 @@ ATTACKS = (
     Attack("slow-pdfs", "files", slow_pdfs, 300, 1, _OK, {"503"}, LARGE, seconds=90),
     Attack("almost-boundaries", "forms", almost_boundaries, 24, 2, {"200", "415"}, demand=LARGE),
     Attack("followed-batches", "batches", followed_batches, 1200, 10, _OK, **_LONG),
+    Attack(
+        "failed-batches", "errors of batches", failed_batches, 60, 3, {"200", "failed None"}, demand=LARGE, seconds=180
+    ),
+    Attack("waiting-polls", "long polls", waiting_polls, 3000, 20, _OK, demand=WALLED, seconds=180),
     Attack("foreground-flood", "the foreground's places", foreground_flood, 500, 20, _OK, **_LIMITED),
 )

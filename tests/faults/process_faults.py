@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
 import httpx
 
 from tests.faults.arena import Arena, Inflict, Undo
+from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role
 from tests.faults.plan import MODEL, WHOLE_SECONDS
 from tests.faults.polling import with_pause
@@ -133,13 +134,18 @@ def restarted_in_turn(*roles: Role) -> Inflict:
     """As an upgrade does it: SIGTERM to each process, and the next one only when this one is ready again."""
 
     async def inflict(arena: Arena) -> None:
-        for member in [member for role in roles for member in arena.fleet.of(role)]:
-            starts = member.starts
-            member.signal(signal.SIGTERM)
-            await until(lambda m=member, n=starts: m.starts > n, WHOLE_SECONDS, f"{member.name} is back")  # type: ignore[misc]
-            await arena.fleet.wait_until_whole(condition=f"{member.name} is ready")
+        await restart(arena.fleet, [member for role in roles for member in arena.fleet.of(role)])
 
     return inflict
+
+
+async def restart(fleet: Fleet, members: Sequence[Member]) -> None:
+    """One after the other."""
+    for member in members:
+        starts = member.starts
+        member.signal(signal.SIGTERM)
+        await until(lambda m=member, n=starts: m.starts > n, WHOLE_SECONDS, f"{member.name} is back")  # type: ignore[misc]
+        await fleet.wait_until_whole(condition=f"{member.name} is ready")
 
 
 async def upgraded(arena: Arena) -> None:
