@@ -34,12 +34,7 @@ def message(response: Mapping[str, Any], shape: Shape) -> Json:
     content = [block for item in response["output"] for block in _blocks(item, shape)]
     stop = _cut_stop(content, shape)
     content = [block for block in content if block["type"] != "text" or block["text"]]
-    return {
-        **head(response),
-        "content": content,
-        **ending(response, stop),
-        "usage": usage(response),
-    }
+    return {**head(response), "content": content, **ending(response, stop), "usage": usage(response)}
 
 
 def head(response: Mapping[str, Any]) -> Json:

@@ -44,22 +44,10 @@ class OutputConfig(RequestModel):
     task_budget: Json | None = None
 
 
-HINTS = frozenset(
-    {
-        "betas",
-        "billing_policy",
-        "cache_control",
-        "context_management",
-        "diagnostics",
-        "fallback_credit_token",
-        "inference_geo",
-        "metadata",
-        "service_tier",
-        "speed",
-        "user_profile_id",
-        "workspace_id",
-    }
-)
+HINTS = frozenset({
+    "betas", "billing_policy", "cache_control", "context_management", "diagnostics", "fallback_credit_token",
+    "inference_geo", "metadata", "service_tier", "speed", "user_profile_id", "workspace_id",
+})  # fmt: skip
 """Fields that no answer depends on: any value will do."""
 _STOP = "send 'stop_sequences'"
 REFUSED: Mapping[str, SupportedValues] = MappingProxyType(

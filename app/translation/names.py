@@ -70,7 +70,10 @@ class Names:
     def error(self, error: ErrorObject) -> ErrorObject:
         """Returns the error with the path in its `param`, and where its message names that, as the sender has it.
         Other words of the message may be values that were sent."""
-        return error if error.param is None else renamed_error(error, self.of(error.param))
+        if error.param is not None:
+            return renamed_error(error, self.of(error.param))
+        # A limit of the project that no such request fits tells to ask for less.
+        return replace(error, message=error.message.replace("'max_output_tokens'", f"'{self.of('max_output_tokens')}'"))
 
 
 def renamed_error(error: ErrorObject, own: str) -> ErrorObject:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
 from openai.types.responses import Response
 
 from tests.e2e.conftest import counted
@@ -36,26 +39,47 @@ async def test_a_burst_of_requests_is_shared_out(pair: Longhaul, both: list[str]
         assert shares is not None and len(shares) == 2 and min(shares.values()) >= burst / 3
 
 
+Pieces = AsyncIterator[tuple[str, str | None]]
+"""Each piece of a text, and why it ended if it did."""
+
+
+async def chat_pieces(client: AsyncOpenAI, messages: Any) -> Pieces:
+    async for chunk in await client.chat.completions.create(model=MODEL, messages=messages, stream=True):
+        yield chunk.choices[0].delta.content or "", chunk.choices[0].finish_reason
+
+
+async def message_pieces(client: AsyncAnthropic, messages: Any) -> Pieces:
+    async for event in await client.messages.create(model=MODEL, messages=messages, max_tokens=4096, stream=True):
+        text = event.delta.text if event.type == "content_block_delta" and event.delta.type == "text_delta" else ""
+        yield text, event.delta.stop_reason if event.type == "message_delta" else None
+
+
 async def test_streams_and_background_responses_go_on_in_the_middle_when_their_worker_is_killed(
     pair: Longhaul, both: list[str]
 ) -> None:
-    """Nothing is lost, and nothing comes twice."""
-    messages: list[Any] = [{"role": "user", "content": "/count 300"}]
-    async with pair.async_client() as client:
-        streams = [await client.chat.completions.create(model=MODEL, messages=messages, stream=True) for _ in range(8)]
+    """Nothing is lost, and nothing comes twice: of chat completions, and of Anthropic's messages."""
+    asked: Any = [{"role": "user", "content": "/count 300"}]
+    async with (
+        pair.async_client() as client,
+        AsyncAnthropic(base_url=pair.url, api_key=client.api_key, max_retries=0) as anthropic,
+    ):
+        streams = [
+            *(chat_pieces(client, asked) for _ in range(4)),
+            *(message_pieces(anthropic, asked) for _ in range(4)),
+        ]
         background = await client.responses.create(model=MODEL, input="/count 300", background=True)
         texts = [""] * len(streams)
 
         async def read(index: int, until_chars: int | None = None) -> str | None:
-            async for chunk in streams[index]:
-                texts[index] += chunk.choices[0].delta.content or ""
-                if chunk.choices[0].finish_reason or (until_chars and len(texts[index]) >= until_chars):
-                    return chunk.choices[0].finish_reason
+            async for piece, reason in streams[index]:
+                texts[index] += piece
+                if reason or (until_chars and len(texts[index]) >= until_chars):
+                    return reason
             return None
 
         assert await asyncio.gather(*(read(index, 100) for index in range(8))) == [None] * 8
         send_all(pair.named(["celeryd"]), signal.SIGKILL)
-        assert await asyncio.gather(*(read(index) for index in range(8))) == ["stop"] * 8
+        assert await asyncio.gather(*(read(index) for index in range(8))) == ["stop"] * 4 + ["end_turn"] * 4
 
         async def completed() -> Response | None:
             response = await client.responses.retrieve(background.id)

@@ -122,7 +122,7 @@ class RequestAcceptor:
         if in_window:
             _check_tier(request, document["service_tier"], of_batch=place is not None)
         priority = Priority.of(document["service_tier"], background=request.background, in_window=in_window)
-        reserving = self._reserving(document, request, continued, terms)
+        reserving = self._reserving(document, request, continued, terms, model.context_length)
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
         if request.takes_any_effort:
@@ -192,21 +192,25 @@ class RequestAcceptor:
         return document, size, count
 
     def _reserving(
-        self, document: Json, request: ResponseRequest, continued: Continuation, terms: Terms
+        self, document: Json, request: ResponseRequest, continued: Continuation, terms: Terms, context: int | None
     ) -> Reserving | None:
-        """Returns what the response reserves of its project's limits; None: it has none."""
+        """Returns what the response reserves of its project's limits; None: it has none. `context`: of the model, in
+        tokens."""
         if terms.reserves_tokens:
-            return self._reserve_tokens(document, request, continued)
+            return self._reserve_tokens(document, request, continued, context)
         return Reserving(0, None) if terms.is_limited else None
 
-    def _reserve_tokens(self, document: Json, request: ResponseRequest, continued: Continuation) -> Reserving:
+    def _reserve_tokens(
+        self, document: Json, request: ResponseRequest, continued: Continuation, context: int | None
+    ) -> Reserving:
         """Returns what the response reserves of its project's limits, and writes into the document where its answer,
-        and a summary of its context, end."""
+        and a summary of its context, end. No answer is longer than the context, whatever is asked for."""
         reserved, output = self._settings.reserved_output_tokens, 0
         if document["task"] is None:
             asked = request.fields.max_output_tokens
             output = max(reserved, request.fields.min_tokens or 0) if asked is None else asked
             document["max_output_tokens"] = output
+            output = min(output, context or output)
         if document["task"] == COMPACT or document["compaction"] is not None:
             document["summary_tokens"] = reserved
             output += reserved

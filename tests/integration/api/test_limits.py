@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import openai
 import pytest
@@ -20,8 +21,9 @@ from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.store.database import Database
 from app.store.tenants import limits
 from app.streaming.pubsub import PubSub
+from config.models import ModelCatalog
 from tests.integration.api.common import answer_to, change, creation, event_of, sdk_of, socket_of
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.counts import counting
 from tests.support.player import Player, row_of
 from tests.support.tenants import Tenant, as_caller, tenant
@@ -69,6 +71,24 @@ async def test_every_way_to_create_a_response_has_all_six_headers_and_none_witho
     async with as_caller(calling, await tenant(admin, "other")) as other:
         answer = await other.post(background=True)
         assert answer.status_code == 200 and not set(HEADERS) & set(answer.headers)
+
+
+class TestBeyondTheContext:
+    SETTINGS: ClassVar[dict[str, str]] = {"auth": "keys"}
+    MODELS = ModelCatalog((replace(served(), context_length=4096),))
+
+    async def test_an_answer_reserves_no_more_than_the_context_holds(
+        self, admin: Administration, mine: Tenant, calling: Api, db: Database, player: Player
+    ) -> None:
+        """Agents ask for more tokens than any context has."""
+        await limit(admin, mine, tokens_per_minute=10_000)
+        body = {"model": MODEL, "max_tokens": 250_001, **MESSAGES}
+        asking = asyncio.create_task(calling.client.post("/v1/messages", json=body))
+        play = await player.begin()
+        assert 4096 <= (await taken(db, mine))["tokens_per_minute"] < 8000, "the context, and the request"
+        assert play.row.request["max_output_tokens"] == 250_001
+        await play.finished()
+        assert (await asking).status_code == 200
 
 
 class TestRefusals:

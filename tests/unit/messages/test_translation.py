@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from app.messages.translation import MessagesRequest, count_request, messages_request
-from app.protocol.errors import ErrorObject, InvalidRequest
+from app.protocol.errors import ErrorObject, ErrorType, InvalidRequest
 from app.protocol.include import ENCRYPTED_REASONING
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.unsealing import SUMMARY_HEAD
@@ -366,4 +366,6 @@ def test_later_errors_name_the_field_as_its_sender_wrote_it() -> None:
         ("model", "model"),
     ):
         assert names.of(path) == own
+    asks = ErrorObject("Send a smaller 'max_output_tokens'.", ErrorType.TOKENS)
+    assert names.error(asks).message == "Send a smaller 'max_tokens'."
     assert count_request({"model": "m", "messages": [USER]}).names.of("input[0].content") == "messages.0.content"
