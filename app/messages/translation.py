@@ -131,11 +131,13 @@ def _effort(sent: CountMessageTokens) -> str | None:
 
 
 def _system(system: str | Sequence[blocks.TextBlock] | None) -> str | None:
-    if isinstance(system, str):
-        head, _, rest = system.partition("\n")
-        return (rest.lstrip("\n") if head.startswith(BILLING) else system) or None
-    texts = [block.text for block in system or () if not block.text.startswith(BILLING)]
-    return "\n\n".join(filter(None, texts)) or None
+    texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
+    return "\n\n".join(filter(None, map(_without_billing, texts))) or None
+
+
+def _without_billing(text: str) -> str:
+    head, _, rest = text.partition("\n")
+    return rest.lstrip("\n") if head.startswith(BILLING) else text
 
 
 # -- tools -------------------------------------------------------------------------------------------------------
@@ -157,6 +159,8 @@ def _tools(sent: CountMessageTokens) -> Iterable[Placed]:
     for index, tool in enumerate(sent.tools or ()):
         place = f"tools[{index}]"
         if isinstance(tool, McpToolset):
+            if tool.mcp_server_name in toolsets:
+                raise _unfit_toolset(place, "'tools' has a toolset of this server already")
             toolsets[tool.mcp_server_name] = place, tool
         elif isinstance(tool, OmittedTool):
             yield Origin(place), tool.model_dump()
@@ -169,9 +173,12 @@ def _tools(sent: CountMessageTokens) -> Iterable[Placed]:
         if (made := _mcp(server, toolset, place)) is not None:
             yield Origin(f"mcp_servers[{index}]", names.SERVER), made
     for place, _ in toolsets.values():
-        where = dotted(f"{place}.mcp_server_name")
-        message = f"Invalid '{where}': no server of 'mcp_servers' has this name."
-        raise InvalidRequest(message, where, "invalid_value")
+        raise _unfit_toolset(place, "no server of 'mcp_servers' has this name")
+
+
+def _unfit_toolset(place: str, reason: str) -> InvalidRequest:
+    where = dotted(f"{place}.mcp_server_name")
+    return InvalidRequest(f"Invalid '{where}': {reason}.", where, "invalid_value")
 
 
 def _server_tool(tool: ServerTool) -> Json:

@@ -71,6 +71,7 @@ class TestPrompt:
         [
             ([block(BILLING), block("You help."), block("Be brief.")], "You help.\n\nBe brief."),
             (f"{BILLING}\n\nYou help.", "You help."),
+            ([block(f"{BILLING}\nYou help.")], "You help."),
             ([block("You help."), block("The x-anthropic-billing-header: is no secret.")],) * 2,
             (BILLING, None),
             ("You help.", "You help."),
@@ -326,6 +327,7 @@ class TestAnswer:
         ({"tools": [TOOL, {**TOOL, "input_schema": {"type": "array"}}]}, "tools.1.input_schema"),
         ({"tools": [{"type": "computer_20250124", "name": "c"}]}, "tools.0.type"),
         ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "s"}]}, "tools.0.mcp_server_name"),
+        ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "s"}] * 2}, "tools.1.mcp_server_name"),
         ({"mcp_servers": [{"type": "url", "name": "a b", "url": "http://x"}]}, "mcp_servers.0.name"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
         ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name"),
