@@ -159,7 +159,7 @@ def _runtime(
     responses = ResponseService(
         db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
     )
-    sender = Sender(settings.webhook_networks)
+    sender = Sender(settings.webhook_networks, sealer)
     opened.callback(sender.close)
     webhooks = WebhookService(db, pubsub, sealer, sender, shares=shares)
     for each in (db, pubsub, queue, reader, announcer, canceller, charges, responses, directory):

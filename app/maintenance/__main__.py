@@ -58,7 +58,7 @@ async def maintain(settings: Settings) -> None:
     batches, catalogs = batch_progress(
         of_batches, pubsub, directory, announcer, dispatch, documents, models.catalog, settings
     )
-    webhooks = Deliverer(db, pubsub, SharedSealer(db), Sender(settings.webhook_networks), metrics)
+    webhooks = Deliverer(db, pubsub, Sender(settings.webhook_networks, SharedSealer(db)), metrics)
     background = BackgroundTasks()
 
     async def work() -> None:

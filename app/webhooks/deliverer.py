@@ -12,9 +12,7 @@ from app.aio import BackgroundTasks
 from app.metrics.instruments import MaintenanceMetrics
 from app.protocol.text import type_and_places
 from app.protocol.types import Json
-from app.store.database import Database, retry_until_available
-from app.store.keys import SharedSealer
-from app.store.sealing import BadSeal, SealedKind
+from app.store.database import Database, StoreUnavailable, retry_until_available
 from app.store.webhooks import deliveries, endpoints
 from app.store.webhooks.deliveries import Claimed
 from app.streaming.pubsub import ENDINGS, PubSub
@@ -43,12 +41,9 @@ class Deliverer:
     """Claims what is due, sends it, and notes what came of it. An ending that is published rings, once there is an
     endpoint; without Redis it looks every POLL_SECONDS."""
 
-    def __init__(
-        self, db: Database, pubsub: PubSub, sealer: SharedSealer, sender: Sender, metrics: MaintenanceMetrics
-    ) -> None:
+    def __init__(self, db: Database, pubsub: PubSub, sender: Sender, metrics: MaintenanceMetrics) -> None:
         self._db = db.sibling(CONNECTIONS)
         self._pubsub = pubsub
-        self._sealer = sealer
         self._sender = sender
         self._metrics = metrics
         self._tasks = BackgroundTasks()
@@ -96,13 +91,10 @@ class Deliverer:
                 self._doorbell.mark_missed()  # there is room for the next one
 
     async def _attempt(self, claimed: Claimed) -> Outcome:
-        sealer = await self._sealer.get(claimed.project)
         try:
-            sealed = filter(None, [claimed.secret, claimed.old_secret])
-            secrets = [sealer.unseal(SealedKind.WEBHOOK_SECRET, each) for each in sealed]
-            return await self._sender.send(claimed.url, claimed.event_id, claimed.body, secrets, claimed.timestamp)
-        except BadSeal:
-            return Outcome(None, "The endpoint's secret cannot be read any more; rotate it.")
+            return await self._sender.send(claimed, claimed.event_id, claimed.body, claimed.timestamp)
+        except StoreUnavailable:
+            raise  # it is sent when its lease ends
         except Exception as error:
             log.error("an attempt to deliver to %s went wrong: %s", claimed.endpoint, type_and_places(error))
             return Outcome(None, "The server had an error.")

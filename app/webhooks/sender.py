@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from app.fetching.egress import EgressPolicy, Network
 from app.fetching.errors import FetchError
 from app.fetching.resolving import OwnThreads, Resolve
 from app.protocol.text import shortened
+from app.store.keys import SharedSealer
+from app.store.sealing import BadSeal, SealedKind
 from app.webhooks import policy
 from app.webhooks.policy import Outcome
 from app.webhooks.signing import headers_of
@@ -28,10 +30,24 @@ LOOKUPS = 32
 HTTPS_PORT = 443
 
 
+class Target(Protocol):
+    """Where to send, and what signs, sealed: an endpoint, or a delivery to one."""
+
+    @property
+    def project(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def secret(self) -> str: ...
+    @property
+    def old_secret(self) -> str | None: ...
+
+
 class Sender:
     """Sends to public addresses by HTTPS, and to the operator's `networks` on any port, by HTTP as well."""
 
-    def __init__(self, networks: Sequence[Network], resolve: Resolve | None = None) -> None:
+    def __init__(self, networks: Sequence[Network], sealer: SharedSealer, resolve: Resolve | None = None) -> None:
+        self._sealer = sealer
         self._egress = EgressPolicy(tuple(networks), frozenset({HTTPS_PORT}))
         self._threads = OwnThreads(LOOKUPS)
         self._resolve = resolve or self._threads
@@ -41,14 +57,23 @@ class Sender:
         """Waits for nothing."""
         self._threads.close()
 
-    async def send(self, url: str, event_id: str, body: str, secrets: Sequence[str], now: float) -> Outcome:
-        """Makes one attempt. `now` is the time by the clock that signs, in epoch seconds. Raises nothing of the net."""
+    async def send(self, to: Target, event_id: str, body: str, now: float) -> Outcome:
+        """Makes one attempt. `now` is the time by the clock that signs, in epoch seconds. Raises StoreUnavailable."""
+        sealer = await self._sealer.get(to.project)
+        try:
+            secrets = [
+                sealer.unseal(SealedKind.WEBHOOK_SECRET, each)
+                for each in (to.secret, to.old_secret)
+                if each is not None
+            ]
+        except BadSeal:
+            return Outcome(None, "The endpoint's secret cannot be read any more; rotate it.")
         signed = headers_of(event_id, int(now), body, secrets)
         headers = {**signed, "content-type": "application/json", "user-agent": f"Longhaul/{version('longhaul')}"}
         try:
             async with asyncio.timeout(SECONDS):
                 fetcher = await self._made()
-                answer = await fetcher.post(url, headers, body.encode())
+                answer = await fetcher.post(to.url, headers, body.encode())
         except TimeoutError:
             return Outcome(None, f"There was no answer within {SECONDS:.0f} s.")
         except FetchError as error:

@@ -87,15 +87,11 @@ class WebhookService:
     async def test(self, project: str, endpoint_id: str, event_type: str) -> Json:
         """Sends a sample of the event, once, whether the endpoint is disabled or not."""
         row = await self._find(project, endpoint_id)
-        signing = await endpoints.secrets_of(self._db, project, endpoint_id) or _unknown(endpoint_id)
         event_id, now = new_event_id(), time.time()
         about = {"id": f"{'batch' if event_type.startswith('batch.') else 'resp'}_{random_suffix()}"}
         body = {"id": event_id, "object": "event", "created_at": int(now), "type": event_type, "data": about}
-        sealer = await self._sealer.get(project)
-        sealed = filter(None, [signing.secret, signing.old_secret])
-        keys = [sealer.unseal(SealedKind.WEBHOOK_SECRET, each) for each in sealed]
         with self.tests.take(project):
-            outcome = await self._sender.send(row.url, event_id, orjson.dumps(body).decode(), keys, now)
+            outcome = await self._sender.send(row, event_id, orjson.dumps(body).decode(), now)
         if outcome.status is None:
             message = f"The endpoint did not answer: {outcome.error}"
             raise InvalidRequest(message, code="webhook_endpoint_unreachable")

@@ -22,6 +22,8 @@ import openai
 import pytest
 from openai import OpenAI, Stream
 
+from app.local.ports import free_port
+from config.settings import CHECKOUT
 from tests.e2e.conftest import read
 from tests.support.installations import running
 from tests.support.little_web import LittleWeb
@@ -30,10 +32,11 @@ from tests.support.services import open_folder
 from tests.support.waiting import until_sync
 from tests.support.webhooks import Receiver
 
+PAGE = CHECKOUT / "docs" / "webhooks.md"
 MODEL = "scripted"
 COUNT = int(os.environ.get("WEBHOOKS", "300"))
 LINES = 20
-KILLED = (("worker", "celeryd"), ("API", "uvicorn"), ("maintenance", "app.maintenance"), ("Postgres", "postgres"))
+KILLED = ("celeryd", "longhaul api", "longhaul maintenance", "postgres")
 DEAD_SECONDS = 2.0 if COUNT < 1000 else 60.0
 """How long the receiver is away."""
 TYPES = ("completed", "failed", "cancelled", "incomplete")
@@ -42,12 +45,23 @@ EVENT_TYPES: Any = [*(f"response.{each}" for each in TYPES), *(f"batch.{each}" f
 Json = dict[str, Any]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own(scripted_models: Path) -> Iterator[Longhaul]:
     """`longhaul up` that may send to this machine."""
     allowed = {"LONGHAUL_WEBHOOK_NETWORKS": "127.0.0.0/8"}
     with open_folder() as folder, running(Longhaul(folder / "home", scripted_models, **allowed)) as installation:
         yield installation
+
+
+def test_the_example_of_the_page_runs(own: Longhaul, capsys: pytest.CaptureFixture[str]) -> None:
+    example = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+    port = str(free_port())
+    for written, here in (("127.0.0.1:8000", f"127.0.0.1:{own.port}"), ("longhaul-demo", MODEL), ("9000", port)):
+        assert written in example
+        example = example.replace(written, here)
+    exec(compile(example, str(PAGE), "exec"), {})
+    event_id, kind, *text = capsys.readouterr().out.split()
+    assert event_id.startswith("evt_") and kind == "response.completed" and text
 
 
 class Reader:
@@ -61,7 +75,7 @@ class Reader:
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
-    def end(self) -> None:
+    def close(self) -> None:
         self._done.set()
         self._thread.join()
 
@@ -127,16 +141,19 @@ def receive(web: LittleWeb, secret: str, known: Receiver | None = None) -> Recei
 
 def test_every_end_is_told_at_least_once_with_one_id_while_everything_is_killed(own: Longhaul) -> None:
     web = LittleWeb().__enter__()
-    with own.client().with_options(max_retries=30, timeout=30) as client, ThreadPoolExecutor(4) as pool:
+    with (
+        own.client().with_options(max_retries=30, timeout=30) as client,
+        closing(Reader(client.with_options(max_retries=0, timeout=3))) as reader,
+        ThreadPoolExecutor(4) as pool,
+    ):
         endpoint = client.webhooks.create(name="jobs", url=f"{web.url}/hook", event_types=EVENT_TYPES)
         receiver = receive(web, endpoint.signing_secret)
-        reader = Reader(client.with_options(max_retries=0, timeout=3))
         batch = create_batch(client)
 
         def ask(number: int) -> None:
             client.responses.create(model=MODEL, input=f"/count {number % 7}", background=True)
 
-        for part, (_, word) in enumerate(KILLED):
+        for part, word in enumerate(KILLED):
             asking = [pool.submit(ask, number) for number in range(part, COUNT, len(KILLED))]
             until_sync(lambda part=part: len(receiver.got) > part * 10, 120, "some were told")
             kill(own, word)
@@ -165,7 +182,6 @@ def test_every_end_is_told_at_least_once_with_one_id_while_everything_is_killed(
 
         until_sync(all_told, 240, lambda: f"{len(receiver.got)} of {len(rows)} were told", pause=1.0)
         until_sync(lambda: len(reader.events) >= len(rows), 60, "the reader has come to the end")
-        reader.end()
         test = client.webhooks.test(endpoint.id, event_type="batch.completed")
         assert test.status_code in (200, 500)
         client.webhooks.delete(endpoint.id)

@@ -91,7 +91,7 @@ def deliverer(
     db: Database, pubsub: PubSub, resolve: Resolve | None = None, networks: Any = LOOPBACK, role: str = MAINTENANCE
 ) -> Deliverer:
     own = as_role(db, role)
-    return Deliverer(own, pubsub, SharedSealer(own), Sender(networks, resolve), MaintenanceMetrics())
+    return Deliverer(own, pubsub, Sender(networks, SharedSealer(own), resolve), MaintenanceMetrics())
 
 
 @asynccontextmanager

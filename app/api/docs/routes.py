@@ -90,24 +90,11 @@ RESULTS: dict[int | str, Json] = {
     },
 }
 
-_FEED_EXAMPLE = (
-    'id: evt_0193\nevent: response.completed\ndata: {"id":"evt_0193","object":"event","created_at":1764192000,'
-    '"type":"response.completed","data":{"id":"resp_0193"}}\n\n'
-)
 EVENTS: dict[int | str, Json] = {
     200: {
         "model": schemas.EventList,
-        "description": "A page; with `stream` events as Server-Sent Events, without an end.",
-        "content": {
-            "text/event-stream": {
-                "schema": {
-                    **_EVENT,
-                    "description": "One Server-Sent Event, with the id of the event.",
-                    "properties": {key: {"type": "string"} for key in ("id", "event", "data")},
-                },
-                "example": _FEED_EXAMPLE,
-            }
-        },
+        "description": "A page; with `stream` Server-Sent Events without an end, each with the event's id as `id`.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
     },
 }
 

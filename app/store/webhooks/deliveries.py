@@ -75,15 +75,20 @@ class DeliveryRow:
 
 _COLUMNS = ", ".join(f"d.{name}" for name in DeliveryRow.__slots__)
 
+_ROOM = f"""
+    CASE WHEN e.failing_since IS NULL THEN {AT_ONCE} ELSE 1 END - (
+        SELECT count(*) FROM webhook_deliveries u
+        WHERE u.endpoint = e.id AND u.sent_at IS NOT NULL AND u.due_at > now()
+    )"""
 # Two statements: once an endpoint is locked nobody else claims for it, and the second one sees all that was claimed.
 # The oldest delivery of each endpoint decides, so no endpoint waits behind the backlog of another one.
 _LOCK_READY = text(
-    """
+    f"""
     SELECT e.id FROM webhook_endpoints e CROSS JOIN LATERAL (
         SELECT d.due_at FROM webhook_deliveries d WHERE d.endpoint = e.id AND d.due_at IS NOT NULL
         ORDER BY d.due_at LIMIT 1
     ) first
-    WHERE e.disabled_at IS NULL AND first.due_at <= now()
+    WHERE e.disabled_at IS NULL AND first.due_at <= now() AND {_ROOM} > 0
     ORDER BY first.due_at LIMIT :most FOR NO KEY UPDATE OF e SKIP LOCKED
     """
 )
@@ -91,10 +96,7 @@ _CLAIM = text(
     f"""
     WITH ready AS MATERIALIZED (
         SELECT e.id, e.url, {SECRETS}, extract(epoch FROM now() - e.failing_since)::float8 AS failing_seconds,
-            CASE WHEN e.failing_since IS NULL THEN {AT_ONCE} ELSE 1 END - (
-                SELECT count(*) FROM webhook_deliveries u
-                WHERE u.endpoint = e.id AND u.sent_at IS NOT NULL AND u.due_at > now()
-            ) AS room
+            {_ROOM} AS room
         FROM webhook_endpoints e WHERE e.id = ANY(CAST(:ids AS text[]))
     ), chosen AS MATERIALIZED (
         SELECT r.*, n.event_id FROM ready r CROSS JOIN LATERAL (

@@ -17,10 +17,15 @@ class EndpointRow:
     """An endpoint as its project sees it."""
 
     id: str
+    project: str
     name: str
     url: str
     event_types: Sequence[str]
     secret_hint: str
+    secret: str
+    """Sealed, as all that signs."""
+    old_secret: str | None
+    """The one before, while it is active."""
     created_at: datetime
     updated_at: datetime
     failing_since: datetime | None
@@ -29,18 +34,10 @@ class EndpointRow:
     disabled_reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Secrets:
-    """What signs for an endpoint, sealed."""
-
-    secret: str
-    old_secret: str | None
-    """The one before, while it is active."""
-
-
-_COLUMNS = ", ".join(f"e.{name}" for name in EndpointRow.__slots__)
-_OWN = "e.id = :id AND e.project = :project"
 SECRETS = "e.secret, CASE WHEN e.old_secret_until > now() THEN e.old_secret END AS old_secret"
+_SHOWN = "id project name url event_types secret_hint created_at updated_at failing_since disabled_at disabled_reason"
+_COLUMNS = f"{SECRETS}, {', '.join(f'e.{name}' for name in _SHOWN.split())}"
+_OWN = "e.id = :id AND e.project = :project"
 
 _INSERT = text(
     f"""
@@ -51,7 +48,6 @@ _INSERT = text(
     """
 )
 _FIND = text(f"SELECT {_COLUMNS} FROM webhook_endpoints e WHERE {_OWN}")
-_SECRETS = text(f"SELECT {SECRETS} FROM webhook_endpoints e WHERE {_OWN}")
 _LIST = text(
     f"""
     SELECT {_COLUMNS} FROM webhook_endpoints e WHERE e.project = :project
@@ -98,11 +94,6 @@ async def create(db: Database, values: Mapping[str, Any]) -> EndpointRow | None:
 async def find(db: Database, project: str, endpoint_id: str) -> EndpointRow | None:
     """The endpoint; None: the project has none with that id, here and below."""
     return await _one(db, _FIND, {"id": endpoint_id, "project": project})
-
-
-async def secrets_of(db: Database, project: str, endpoint_id: str) -> Secrets | None:
-    rows = await db.execute(_SECRETS, {"id": endpoint_id, "project": project})
-    return Secrets(**rows[0]._mapping) if rows else None
 
 
 async def find_all(db: Database, project: str) -> list[EndpointRow]:

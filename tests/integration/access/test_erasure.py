@@ -38,9 +38,10 @@ from tests.support.requests import message
 from tests.support.roles import as_role
 from tests.support.rows import WORKER, claim, new_response, queued
 from tests.support.stored import stored
+from tests.support.webhooks import endpoint
 
 TABLES = ("files", "file_parts", "responses", "conversations", "conversation_items")
-TABLES += ("api_keys", "limits", "settlements")
+TABLES += ("api_keys", "limits", "settlements", "webhook_endpoints", "webhook_deliveries")
 
 
 async def sql(db: Database, statement: str, **values: Any) -> Any:
@@ -72,6 +73,8 @@ async def filled(db: Database, admin: Administration, project: str | None = None
         if number < 2:
             await endings.cancel(db, response_id, project)
     await claim(db, response_id, WORKER)
+    await endpoint(db, project=project, name=project)
+    await endings.cancel(db, await queued(db, project, background=True), project)
     return project
 
 
@@ -174,7 +177,7 @@ async def test_the_default_project_loses_what_it_had_and_stays(
     assert row.archived_at is None
     later = await queued(db)
     await erase(db, pubsub, 0)
-    assert await rows(db, DEFAULT_PROJECT) == {"responses": 1, "api_keys": 1, "limits": 1}
+    assert await rows(db, DEFAULT_PROJECT) == {"responses": 1, "api_keys": 1, "limits": 1, "webhook_endpoints": 1}
     assert await lookup.find(db, later) is not None
     assert (await limits.find(db, DEFAULT_PROJECT)) != []
 

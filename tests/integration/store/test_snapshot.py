@@ -15,8 +15,10 @@ from app.store.operations import snapshot
 from app.store.queue import drains, pauses
 from app.store.responses import claims
 from tests.integration.store.common import sql
+from tests.integration.store.test_webhooks import ended as end_at_once
 from tests.support.rows import alive, claim, claimed, queued, release_all
 from tests.support.waiting_rows import QUEUE, end, waiting, weigh
+from tests.support.webhooks import endpoint
 
 RETENTION = 3600.0
 MODELS = {"model.scripted": "scripted"}
@@ -177,3 +179,25 @@ async def test_lines_in_files_count_for_the_model_of_their_queue_before_any_is_a
             await batch_changes.validated(connection, name, 20, name, "special")
     found = figures(await snapshot.read(db, RETENTION), {"special": "scripted"})
     assert nonzero(found["lines_in_files"]) == {("scripted",): 40}
+
+
+async def test_webhook_endpoints_count_by_their_state_and_deliveries_are_late_for_healthy_ones(db: Database) -> None:
+    for name in ("healthy", "failing", "disabled", "gone"):
+        await endpoint(db, name=name)
+    old = "UPDATE webhook_deliveries SET due_at = due_at - interval '1 hour' WHERE endpoint = :id"
+    await end_at_once(db, 1)
+    assert (await shown(db))["webhook_late_seconds"][()] < 60
+    await sql(db, old, id="we_failing")
+    change = "UPDATE webhook_endpoints SET failing_since = now() - interval '2 hours' WHERE id <> 'we_healthy'"
+    await sql(db, change)
+    reasons = {"we_disabled": "failing", "we_gone": "gone"}
+    for name, reason in reasons.items():
+        disabling = "UPDATE webhook_endpoints SET disabled_at = now(), disabled_reason = :reason WHERE id = :id"
+        await sql(db, disabling, id=name, reason=reason)
+    found = await shown(db)
+    assert found["webhook_endpoints"] == {("healthy",): 1, ("failing",): 1, ("disabled",): 2}
+    assert found["webhook_late_seconds"][()] < 60
+    bad = (await snapshot.read(db, RETENTION)).webhooks.bad
+    assert {each.id: each.is_disabled for each in bad} == {"we_disabled": True, "we_failing": False}
+    await sql(db, old, id="we_healthy")
+    assert 3600 <= (await shown(db))["webhook_late_seconds"][()] < 3700

@@ -23,6 +23,7 @@ from app.store.webhooks import deliveries, endpoints, events
 from app.store.webhooks.deliveries import AT_ONCE, Claimed, Noted
 from app.store.webhooks.endpoints import EndpointRow
 from tests.integration.store.common import answered, begun, last_of, scalar, sql
+from tests.support.costs import meters
 from tests.support.roles import as_role
 from tests.support.rows import queued
 from tests.support.webhooks import endpoint, make_due, rows
@@ -170,6 +171,27 @@ async def test_what_an_erasure_ends_is_not_told_and_its_deliveries_go(db: Databa
     assert [row.object_id for row in await rows(db)] == [after]
 
 
+async def test_an_end_costs_one_row_more_for_an_endpoint_and_no_statement(services: Any, db: Database) -> None:
+    costs = []
+    async with meters(services) as counting:
+        own = Database(db._url, 1)
+        for name in (None, None, "a", "a"):
+            if name is not None and len(costs) == 2:
+                await endpoint(db, name=name)
+            writer = await begun(db, "x", background=True)
+            await own.ping()  # it is connected
+            async with own.driver_connection():
+                pass
+            before = await counting.read()
+            await logs.append(own, [writer.finish()])
+            costs.append(await counting.read() - before)
+        await own.close()
+    _, without, _, with_one = costs
+    assert (with_one.statements, with_one.commits) == (without.statements, without.commits) == (1, 1)
+    assert len(await rows(db)) == 2
+    assert 0 < with_one.wal_bytes - without.wal_bytes < 2000, "the row, and its entries in three indexes"
+
+
 # -- claims ----------------------------------------------------------------------------------------------------------
 
 
@@ -218,6 +240,16 @@ async def test_ten_thousand_deliveries_to_a_dead_endpoint_come_after_the_first_o
     for each in found:
         await (fail(db, each) if each.endpoint == "we_dead" else deliver(db, each))
     assert Counter(each.endpoint for each in await claim(db)) == {"we_dead": 1}, "one at a time while it fails"
+
+
+async def test_endpoints_without_room_keep_no_other_one_from_its_turn(db: Database) -> None:
+    for name in ("full", "fuller"):
+        await endpoint(db, name=name)
+    await ended(db, 2 * AT_ONCE)
+    assert len(await claim(db)) == 2 * AT_ONCE
+    await endpoint(db, name="alone")
+    await ended(db, 1)
+    assert [each.endpoint for each in await claim(db, most=1)] == ["we_alone"]
 
 
 async def test_an_endpoint_that_fails_takes_one_at_a_time_until_it_succeeds(db: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from app.operations.conditions import (
     SCHEMA_CONDITION,
     Code,
     Condition,
+    Grade,
     Names,
     View,
     holding,
@@ -20,7 +22,7 @@ from app.operations.conditions import (
 from app.operations.models import ModelTotals, backlog, model_totals
 from app.protocol.limits import LimitKind, LimitState
 from app.store.layout import LAYOUT
-from app.store.operations.snapshot import Count, Death, Late, Pace, Snapshot, Suspect
+from app.store.operations.snapshot import BadEndpoint, Count, Death, Late, Pace, Snapshot, Suspect, Webhooks
 from app.store.queue.pauses import PauseRow
 from tests.unit.operations.cases import BACKGROUND, FOREGROUND, NOW, QUEUE, begun, look, waiting, worker
 
@@ -201,3 +203,14 @@ def test_limits_that_are_used_up_are_named_with_their_values() -> None:
     )
     (many,) = told(look(worker(), limits=[full] * 5))
     assert many.text.startswith("5 limits are used up") and many.text.endswith("and 2 more.")
+
+
+def test_webhook_endpoints_that_fail_are_named_with_their_project() -> None:
+    failing = BadEndpoint("we_1", "red", NOW, 3 * 3600.0, is_disabled=False)
+    (only,) = told(look(worker(), webhooks=Webhooks(failing=1, bad=[failing])))
+    assert only.code is Code.WEBHOOKS_FAIL and CONDITIONS[only.code].grade is Grade.ATTENTION
+    assert only.text == "1 webhook endpoint of a project fails: we_1 of project team red, for 3.0 h."
+    disabled = replace(failing, failing_seconds=6 * 86400.0, is_disabled=True)
+    (both,) = told(look(worker(), webhooks=Webhooks(failing=1, disabled=1, bad=[disabled, failing])))
+    assert both.text.startswith("2 webhook endpoints of a project fail: we_1 of project team red, for 6 days, and is ")
+    assert told(look(worker(), webhooks=Webhooks(failing=1))) == []
