@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from time import sleep
 from typing import Any, cast
@@ -140,12 +140,14 @@ def receive(web: LittleWeb, secret: str, known: Receiver | None = None) -> Recei
 
 
 def test_every_end_is_told_at_least_once_with_one_id_while_everything_is_killed(own: Longhaul) -> None:
-    web = LittleWeb().__enter__()
     with (
+        ExitStack() as stack,
         own.client().with_options(max_retries=30, timeout=30) as client,
         closing(Reader(client.with_options(max_retries=0, timeout=3))) as reader,
         ThreadPoolExecutor(4) as pool,
     ):
+        alive = stack.enter_context(ExitStack())
+        web = alive.enter_context(LittleWeb())
         endpoint = client.webhooks.create(name="jobs", url=f"{web.url}/hook", event_types=EVENT_TYPES)
         receiver = receive(web, endpoint.signing_secret)
         batch = create_batch(client)
@@ -159,9 +161,9 @@ def test_every_end_is_told_at_least_once_with_one_id_while_everything_is_killed(
             kill(own, word)
             for each in asking:
                 each.result()
-        web.__exit__(None, None, None)  # nobody listens
+        alive.close()  # nobody listens
         sleep(DEAD_SECONDS)
-        web = LittleWeb(port=web.port).__enter__()
+        web = stack.enter_context(LittleWeb(port=web.port))
         receiver = receive(web, endpoint.signing_secret, receiver)
 
         until_sync(lambda: client.batches.retrieve(batch).status == "completed", 120, "the batch has ended", pause=0.5)
@@ -185,7 +187,6 @@ def test_every_end_is_told_at_least_once_with_one_id_while_everything_is_killed(
         test = client.webhooks.test(endpoint.id, event_type="batch.completed")
         assert test.status_code in (200, 500)
         client.webhooks.delete(endpoint.id)
-    web.__exit__(None, None, None)
 
     truth = [(row["event_id"], row["type"], row["id"]) for row in rows]
     assert receiver.forged == []
