@@ -53,17 +53,6 @@ def own(scripted_models: Path) -> Iterator[Longhaul]:
         yield installation
 
 
-def test_the_example_of_the_page_runs(own: Longhaul, capsys: pytest.CaptureFixture[str]) -> None:
-    example = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
-    port = str(free_port())
-    for written, here in (("127.0.0.1:8000", f"127.0.0.1:{own.port}"), ("longhaul-demo", MODEL), ("9000", port)):
-        assert written in example
-        example = example.replace(written, here)
-    exec(compile(example, str(PAGE), "exec"), {})
-    event_id, kind, *text = capsys.readouterr().out.split()
-    assert event_id.startswith("evt_") and kind == "response.completed" and text
-
-
 class Reader:
     """Reads the feed in a thread, is cut again and again, and resumes behind the last event that it has."""
 
@@ -196,3 +185,14 @@ def test_every_end_is_told_at_least_once_with_one_id_while_everything_is_killed(
     assert {response_id: told.get(response_id) for _, _, response_id in truth} == {each[2]: each[0] for each in truth}
     assert [(event["id"], event["type"], event["data"]["id"]) for event in reader.events] == truth
     assert reader.cuts >= 2
+
+
+def test_the_example_of_the_page_runs(own: Longhaul, capsys: pytest.CaptureFixture[str]) -> None:
+    example = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+    port = str(free_port())
+    for written, here in (("127.0.0.1:8000", f"127.0.0.1:{own.port}"), ("longhaul-demo", MODEL), ("9000", port)):
+        assert written in example
+        example = example.replace(written, here)
+    exec(compile(example, str(PAGE), "exec"), {})
+    event_id, kind, *text = capsys.readouterr().out.split()
+    assert event_id.startswith("evt_") and kind == "response.completed" and text

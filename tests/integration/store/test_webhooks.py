@@ -400,7 +400,8 @@ async def test_an_id_beyond_the_database_is_of_another_one(db: Database) -> None
 
 async def test_the_feed_is_read_from_its_indexes(db: Database) -> None:
     async with db.begin() as connection:
-        await connection.execute(text("SET LOCAL enable_seqscan = off"))
+        for other in ("seqscan", "bitmapscan", "sort"):
+            await connection.execute(text(f"SET LOCAL enable_{other} = off"))
         wanted = {"project": DEFAULT_PROJECT, "after": "", "limit": 10, "kept_seconds": KEPT}
         plan = (await connection.execute(text(f"EXPLAIN {events._READ.text}"), wanted)).scalars().all()
     assert "responses_events_idx" in "\n".join(plan) and "batches_events_idx" in "\n".join(plan)
