@@ -755,7 +755,7 @@ _SETTLE = f"""
                 (project, key_id, model, tier, batch, at,
                 input_tokens, cached_tokens, output_tokens, reasoning_tokens)
             VALUES (NEW.project, NEW.key_id, NEW.model,
-                CASE WHEN NEW.priority IN (1, 2) THEN 'priority' WHEN NEW.priority >= 8 THEN 'flex'
+                CASE WHEN NEW.priority IN (1, 2) THEN 'priority' WHEN NEW.priority IN (8, 9) THEN 'flex'
                     ELSE 'default' END,
                 NEW.batch_id IS NOT NULL, clock_timestamp(), input, cached, output,
                 coalesce(CAST(NEW.usage->'output_tokens_details'->>'reasoning_tokens' AS bigint), 0));
@@ -780,7 +780,7 @@ _BATCH = (
             (batch_id, line, response_id, custom_id, status,
             input_tokens, cached_tokens, output_tokens, reasoning_tokens)
         VALUES (NEW.batch_id, NEW.batch_line, NEW.id, NEW.custom_id,
-            CASE WHEN NEW.error->>'reason' = 'completion_window_expired' THEN 'cancelled' ELSE NEW.status END,
+            CASE WHEN NEW.error_code = 'completion_window_expired' THEN 'cancelled' ELSE NEW.status END,
             coalesce(CAST(NEW.usage->>'input_tokens' AS bigint), 0),
             coalesce(CAST(NEW.usage->'input_tokens_details'->>'cached_tokens' AS bigint), 0),
             coalesce(CAST(NEW.usage->>'output_tokens' AS bigint), 0),

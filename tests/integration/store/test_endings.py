@@ -18,12 +18,13 @@ from app.store import database, retention
 from app.store.context.contents import context_items
 from app.store.database import Database, StoreLocked
 from app.store.responses import claims, endings, logs, lookup
-from app.store.rows import EndResult
+from app.store.responses.inserts import Inserter
+from app.store.rows import BatchPlace, EndResult
 from tests.integration.store.common import answered, begun, conversation, held, sql
 from tests.support import grammar
 from tests.support.logs import events_of, row_of
 from tests.support.requests import message
-from tests.support.rows import WORKER, Writer, claim, claimed, merge_all, queued
+from tests.support.rows import WORKER, Writer, claim, claimed, merge_all, new_response, queued
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 WAYS: dict[str, Callable[[Database, str], Any]] = {
@@ -257,3 +258,10 @@ async def test_retention_deletes_by_the_store_flag_and_keeps_unfinished_response
     assert await retention.delete_expired(db, stored=now, unstored=now) == 1
     assert await lookup.find(db, stored) is None
     assert (await row_of(db, unfinished)).status is Status.QUEUED
+
+
+@pytest.mark.parametrize(("code", "status"), [("server_error", "failed"), ("completion_window_expired", "cancelled")])
+async def test_a_line_that_fails_with_any_text_is_a_result_of_its_batch(db: Database, code: str, status: str) -> None:
+    await Inserter(db).create(replace(made := new_response(), place=BatchPlace("batch_a", 1, "a", 60.0)))
+    await endings.fail(db, made.id, code, "a tool said \0")
+    assert await sql(db, "SELECT status FROM batch_results") == [(status,)]

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from app.queue.message import Priority
 from app.store import retention
 from app.store.database import Database
 from app.store.responses import endings, logs
@@ -31,6 +32,8 @@ async def claimed_by(
 ) -> Writer:
     """A response that a worker has claimed, which somebody with this key has asked for."""
     new = replace(new_response(None, project), origin=Origin(key_id), priority=priority, place=place)
+    if priority == Priority.WINDOW:
+        new = replace(new, window_seconds=3600.0)
     await Inserter(db).create(new)
     row = await claim(db, new.id, WORKER)
     assert row is not None
@@ -60,6 +63,7 @@ async def test_the_ledger_is_by_project_key_model_and_tier(db: Database) -> None
     await finished(db, "proj_a", "key_1")
     await finished(db, "proj_a", "key_2", priority=1)
     await finished(db, "proj_a", "key_2", priority=9)
+    await finished(db, "proj_a", "key_3", priority=Priority.WINDOW)
     for _ in range(2):
         found = {tuple(row.group.values()) for row in await ledger(db)}
         assert found == {
@@ -67,9 +71,10 @@ async def test_the_ledger_is_by_project_key_model_and_tier(db: Database) -> None
             ("proj_a", "key_1", "scripted", "default"),
             ("proj_a", "key_2", "scripted", "flex"),
             ("proj_a", "key_2", "scripted", "priority"),
+            ("proj_a", "key_3", "scripted", "default"),
         }
-        assert totals(await ledger(db)) == (5, 5, 10)
-        assert totals(await ledger(db, "proj_a")) == (4, 4, 8)
+        assert totals(await ledger(db)) == (6, 6, 12)
+        assert totals(await ledger(db, "proj_a")) == (5, 5, 10)
         await usage.add_up(db, 100)
 
 
