@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 from app.announcer import Announcer
 from app.responses.create.retried import retried
@@ -26,7 +27,7 @@ class BulkWork:
     def __init__(self, db: Database, announcer: Announcer, settings: Settings) -> None:
         self._db = db.sibling(2)
         self._announcer = announcer
-        self._reserved_output = settings.reserved_output_tokens
+        self._retried = partial(retried, reserved_tokens=settings.reserved_output_tokens)
 
     async def close(self) -> None:
         await self._db.close()
@@ -56,4 +57,4 @@ class BulkWork:
     def _steps(self, action: ActionRow) -> AsyncGenerator[Step]:
         if action.kind is ActionKind.CANCEL:
             return cancels.steps(self._db, action)
-        return retries.steps(self._db, action, retried, self._reserved_output)
+        return retries.steps(self._db, action, self._retried)

@@ -23,7 +23,6 @@ from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.requests.bodies.text_config import nearest_effort
 from app.protocol.requests.capabilities import applied_reasoning, check_capabilities
 from app.protocol.response import response_object
-from app.protocol.tasks import COMPACT
 from app.protocol.types import Json
 from app.protocol.unsealing import since_compaction
 from app.queue.message import Priority
@@ -40,11 +39,12 @@ from app.responses.create.continuation import (
 from app.responses.create.deadlines import deadlines_of
 from app.responses.create.mcp_servers import check_servers
 from app.responses.create.references import ReferenceResolver
+from app.responses.create.reserving import reserving_of
 from app.responses.models.catalog import PermittedCatalogs, Terms, capabilities_of, served_model
 from app.responses.models.registered import RegisteredModels
 from app.store.database import Database
 from app.store.keys import SharedSealer, salt_key
-from app.store.responses.new_rows import NewResponse, Reserving
+from app.store.responses.new_rows import NewResponse
 from app.store.rows import NOWHERE, BatchPlace, Idempotency, Origin
 from app.store.sealing import seal_headers
 from config.logging.context import note_response
@@ -122,7 +122,10 @@ class RequestAcceptor:
         if in_window:
             _check_tier(request, document["service_tier"], of_batch=place is not None)
         priority = Priority.of(document["service_tier"], background=request.background, in_window=in_window)
-        reserving = self._reserving(document, request, continued, terms, model.context_length)
+        context_bytes = continued.chain.bytes + continued.conversation_bytes
+        reserving = reserving_of(
+            document, terms, context_bytes, self._settings.reserved_output_tokens, model.context_length
+        )
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
         if request.takes_any_effort:
@@ -190,31 +193,6 @@ class RequestAcceptor:
             "extra": await self._salted(project, sent["extra"]),
         }
         return document, size, count
-
-    def _reserving(
-        self, document: Json, request: ResponseRequest, continued: Continuation, terms: Terms, context: int | None
-    ) -> Reserving | None:
-        """Returns what the response reserves of its project's limits; None: it has none. `context`: of the model, in
-        tokens."""
-        if terms.reserves_tokens:
-            return self._reserve_tokens(document, request, continued, context)
-        return Reserving(0, None) if terms.is_limited else None
-
-    def _reserve_tokens(
-        self, document: Json, request: ResponseRequest, continued: Continuation, context: int | None
-    ) -> Reserving:
-        """Returns what the response reserves of its project's limits, and writes into the document where its answer,
-        and a summary of its context, end. No answer is longer than the context, whatever is asked for."""
-        reserved, output = self._settings.reserved_output_tokens, 0
-        if document["task"] is None:
-            asked = request.fields.max_output_tokens
-            output = max(reserved, request.fields.min_tokens or 0) if asked is None else asked
-            document["max_output_tokens"] = output
-            output = min(output, context or output)
-        if document["task"] == COMPACT or document["compaction"] is not None:
-            document["summary_tokens"] = reserved
-            output += reserved
-        return Reserving(continued.chain.bytes + continued.conversation_bytes, output)
 
     async def _salted(self, project: str, extra: Json) -> Json:
         salt = await self._salts.salt(project, extra.get("cache_salt"))

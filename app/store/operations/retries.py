@@ -7,7 +7,7 @@ its turn like every other, and reserves of its project's limits. What had a comp
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Row, text
 
 from app.heavy import off_loop
-from app.protocol.limits import Shortage
+from app.protocol.limits import LimitKind, LimitState, Shortage
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.queue.message import Priority, class_of
@@ -27,7 +27,7 @@ from app.store.operations.actions import ActionRow, Progress, Step
 from app.store.operations.filters import Place, window
 from app.store.responses.endings import MAX_LOG_BYTES
 from app.store.responses.inserts import reserve
-from app.store.responses.new_rows import NewResponse, Reserving, insert_waiting
+from app.store.responses.new_rows import NewResponse, insert_waiting
 from app.store.tenants import limits
 
 STEP_ROWS = 200
@@ -66,10 +66,12 @@ class OldResponse:
     run_seconds: float | None
     window_seconds: float | None
     ran_on: str | None
+    context_length: int | None
+    """Of its model, in tokens; None: no worker tells it."""
 
 
-Make = Callable[[OldResponse, Reserving | None], NewResponse]
-"""Makes the new response, with its id and its opening events (app/responses/create/retried.py)."""
+Make = Callable[[OldResponse, Set[LimitKind]], NewResponse]
+"""Makes the new response, of a project with such limits (app/responses/create/retried.py)."""
 
 _NEXT = """
     WITH seen AS MATERIALIZED ({window})
@@ -83,6 +85,7 @@ _LOCK = text(
     """
     SELECT r.id, r.project, r.model, r.queue, r.priority, r.store, r.chain_length, r.context_bytes, r.key_id,
         r.run_seconds, r.sent_to AS ran_on, CAST(r.request AS text) AS request,
+        (SELECT min(w.context_length) FROM workers w WHERE w.queue = r.queue) AS context_length,
         CAST(extract(epoch FROM r.queue_deadline - r.inserted_at) AS float8) AS queue_seconds,
         CAST(extract(epoch FROM coalesce(
             (SELECT b.due_at - b.created_at FROM batches b WHERE b.id = r.batch_id), r.due_at - r.inserted_at
@@ -98,19 +101,16 @@ _RETRIED = text("SELECT retry_of FROM responses WHERE retry_of = ANY(CAST(:ids A
 _PROJECTS = text("SELECT DISTINCT project FROM responses WHERE id = ANY(CAST(:ids AS text[]))")
 
 
-async def steps(db: Database, seen: ActionRow, make: Make, reserved_output: int) -> AsyncGenerator[Step]:
-    """Retries what is left of an action, as `cancels.steps` cancels.
-
-    `reserved_output`: the tokens of a response that names no bound of its own.
-    """
-    while (step := await _step(db, seen, make, reserved_output)) is not None:
+async def steps(db: Database, seen: ActionRow, make: Make) -> AsyncGenerator[Step]:
+    """Retries what is left of an action, as `cancels.steps` cancels."""
+    while (step := await _step(db, seen, make)) is not None:
         yield step
         seen = step.action
         if seen.cursor is None:
             return
 
 
-async def _step(db: Database, seen: ActionRow, make: Make, reserved_output: int) -> Step | None:
+async def _step(db: Database, seen: ActionRow, make: Make) -> Step | None:
     """None: the action is not any more as it was seen."""
     statuses = seen.only.statuses or (Status.FAILED,)
     wanted = window(seen.bounded, statuses, STEP_ROWS, seen.cursor, descending=False)
@@ -126,10 +126,8 @@ async def _step(db: Database, seen: ActionRow, make: Make, reserved_output: int)
         locked = (await connection.execute(_LOCK, {"ids": ids})).all() if ids else []
         # A statement of its own: it sees what another action has committed before these were locked.
         retried = set((await connection.execute(_RETRIED, {"ids": ids})).scalars()) if ids else set()
-        limited = {state.project for state in held.states}
-        new, reasons = await off_loop(
-            partial(_new, locked, retried, limited, make, reserved_output), sum(row.request_bytes or 0 for row in batch)
-        )
+        made = partial(_new, locked, retried, held.states, make)
+        new, reasons = await off_loop(made, sum(row.request_bytes or 0 for row in batch))
         results = await reserve(connection, held, new, insert_waiting)
         reasons += [Refusal.LIMIT_REACHED for result in results.values() if isinstance(result, Shortage)]
         for reason in reasons:
@@ -149,7 +147,7 @@ def _fitting(rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
 
 
 def _new(
-    rows: Sequence[Row[Any]], retried: set[str], limited: set[str], make: Make, reserved_output: int
+    rows: Sequence[Row[Any]], retried: set[str], limits: Sequence[LimitState], make: Make
 ) -> tuple[list[NewResponse], list[Refusal]]:
     """The new responses, and why there are no others."""
     new: list[NewResponse] = []
@@ -159,12 +157,7 @@ def _new(
         if (refusal := _refusal(row, request, retried)) is not None:
             refusals.append(refusal)
             continue
-        old = _old(row, request)
-        reserving = None
-        if row.project in limited:
-            output = request.get("max_output_tokens") or reserved_output
-            reserving = Reserving(old.context_bytes + old.conversation_bytes, output)
-        new.append(make(old, reserving))
+        new.append(make(_old(row, request), {limit.kind for limit in limits if limit.project == row.project}))
     return new, refusals
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from tests.support.bulk import action_of, check_cancelled, many_queued, started,
 from tests.support.celery_processes import ForkedProcess
 from tests.support.logs import events_of, row_of, text_of
 from tests.support.roles import as_role
-from tests.support.rows import WORKER, living, new_response, queued
+from tests.support.rows import WORKER, alive, living, new_response, queued
 from tests.support.waiting import until
 from tests.support.waiting_rows import take
 
@@ -51,7 +52,8 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def steps(db: Database, seen: ActionRow) -> AsyncGenerator[Step]:
-    return cancels.steps(db, seen) if seen.kind is ActionKind.CANCEL else retries.steps(db, seen, retried, 64)
+    made = partial(retried, reserved_tokens=64)
+    return cancels.steps(db, seen) if seen.kind is ActionKind.CANCEL else retries.steps(db, seen, made)
 
 
 async def carried_out(db: Database, action: ActionRow) -> tuple[ActionRow, list[Notice]]:
@@ -391,6 +393,28 @@ async def test_retries_reserve_of_their_projects_limits(db: Database) -> None:
     assert (action.done, dict(action.refused)) == (2, {"limit_reached": 1})
     rows = await sql(db, "SELECT reserved_at FROM responses WHERE status = 'queued'")
     assert len(rows) == 2 and all(row.reserved_at is not None for row in rows)
+
+
+async def test_retries_end_at_what_they_reserve_as_new_responses_do(db: Database) -> None:
+    await alive(db)  # its model takes 4096 tokens
+    for more in ({"max_output_tokens": 9000}, {"extra": {"min_tokens": 100}}, {"compaction": {"threshold": 1000}}, {}):
+        await failed(db, **more)
+    async with db.begin() as connection:
+        assert await limits.put(connection, LimitRow("default", "*", LimitKind.TOKENS_PER_DAY, 10**6), 10)
+    await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    columns = "reserved_output, request->>'max_output_tokens', request->>'summary_tokens'"
+    rows = await sql(db, f"SELECT {columns} FROM responses WHERE status = 'queued' ORDER BY reserved_output")
+    assert [tuple(row) for row in rows] == [
+        *((64, "64", None), (100, "100", None), (128, "64", "64"), (4096, "9000", None))
+    ]
+
+
+async def test_a_retry_reserves_nothing_of_limits_that_only_requests_are_charged_to(db: Database) -> None:
+    await failed(db)
+    async with db.begin() as connection:
+        assert await limits.put(connection, LimitRow("default", "*", LimitKind.REQUESTS_PER_MINUTE, 10), 10)
+    await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter()))
+    assert await scalar(db, "SELECT reserved_at FROM responses WHERE status = 'queued'") is None
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------
