@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import secrets
 import socket
+from http.client import HTTPConnection, HTTPException
 
 from app.local.errors import LocalError
 from config.settings import ConfigError, Settings
@@ -53,8 +54,29 @@ def local_host(host: str) -> str:
 
 def api_url(settings: Settings) -> str:
     """The URL by which this machine reaches an API with these settings."""
-    host = local_host(settings.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    return url_of(settings.host, settings.port)
+
+
+def url_of(host: str, port: int) -> str:
+    """The URL by which this machine reaches what listens on host and port."""
+    reached = local_host(host)
+    return f"http://{f'[{reached}]' if ':' in reached else reached}:{port}"
+
+
+def probe(host: str, port: int, path: str, seconds: float, token: str | None = None) -> tuple[int, bytes] | None:
+    """Gets a path of what listens on host and port; returns the status and the body.
+
+    None: nothing answers within so many seconds, or it speaks no HTTP.
+    """
+    connection = HTTPConnection(local_host(host), port, timeout=seconds)
+    try:
+        connection.request("GET", path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        return response.status, response.read()
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()
 
 
 def free_port() -> int:

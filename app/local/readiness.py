@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from http.client import HTTPConnection
-
 from app.local.errors import LocalError
-from app.local.ports import local_host
+from app.local.ports import probe
 from config.settings import ConfigError, Settings
 from config.worker_readiness import is_ready, waits_for
 
@@ -24,13 +22,8 @@ def check_worker(settings: Settings) -> None:
 
 def check_api(settings: Settings) -> None:
     """Raises LocalError if the API would refuse background work."""
-    connection = HTTPConnection(local_host(settings.host), settings.port, timeout=SECONDS)
-    try:
-        connection.request("GET", "/health/ready")
-        status = connection.getresponse().status
-    except OSError as error:
-        raise LocalError(f"the API cannot be reached ({type(error).__name__})") from None
-    finally:
-        connection.close()
-    if status != 200:
+    answer = probe(settings.host, settings.port, "/health/ready", SECONDS)
+    if answer is None:
+        raise LocalError(f"the API cannot be reached: nothing answers HTTP on port {settings.port}")
+    if (status := answer[0]) != 200:
         raise LocalError(f"the API is not ready (status {status})")

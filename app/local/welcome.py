@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from app.local.ports import local_host
+from app.local.ports import url_of
 
 POLL_SECONDS = 0.25
 
@@ -24,16 +24,11 @@ class Addresses:
 
     @property
     def api(self) -> str:
-        return _url(self.host, self.port)
+        return url_of(self.host, self.port)
 
     @property
     def flower(self) -> str:
-        return _url(self.flower_host, self.flower_port)
-
-
-def _url(host: str, port: int) -> str:
-    reached = local_host(host)
-    return f"http://{f'[{reached}]' if ':' in reached else reached}:{port}"
+        return url_of(self.flower_host, self.flower_port)
 
 
 async def api_is_ready(addresses: Addresses, model: str, key: str | None) -> None:

@@ -7,13 +7,12 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from app.local.commands.doctor.finding import Finding, fail, of_error, ok, warn
 from app.local.errors import LocalError
 from app.local.home import running_scrapes
-from app.local.ports import local_host
+from app.local.ports import probe
 from app.local.programs import OTHER_FILES
 from app.local.workers.devices import LIST_SECONDS, Devices, devices_needed, visible_devices
 from config.models import ModelCatalog, require_folders
@@ -118,7 +117,7 @@ def disk(home: Path) -> Iterator[Finding]:
 
 
 def api(settings: Settings) -> Iterator[Finding]:
-    answer = _get(settings.host, settings.port, "/health/ready", None)
+    answer = probe(settings.host, settings.port, "/health/ready", PORT_SECONDS)
     if answer is None:
         yield ok("API", f"none answers on port {settings.port} of this machine")
         return
@@ -148,7 +147,9 @@ def metrics(settings: Settings) -> Iterator[Finding]:
         yield ok("metrics", "off: LONGHAUL_METRICS_PORT is not set")
         return
     ports = running_scrapes(settings) or [settings.metrics_port]
-    answers = {port: _get(settings.metrics_host, port, "/metrics", settings.metrics_token) for port in ports}
+    answers = {
+        port: probe(settings.metrics_host, port, "/metrics", PORT_SECONDS, settings.metrics_token) for port in ports
+    }
     for port, answer in answers.items():
         if answer is None:
             yield warn("metrics", f"nothing listens on port {port}", "start the process, or name its port here")
@@ -156,16 +157,3 @@ def metrics(settings: Settings) -> Iterator[Finding]:
             yield fail("metrics", f"port {port} answers with status {answer[0]}", "check LONGHAUL_METRICS_TOKEN")
         else:
             yield ok("metrics", f"port {port} answers")
-
-
-def _get(host: str, port: int, path: str, token: str | None) -> tuple[int, bytes] | None:
-    """None: nothing listens there, or it speaks no HTTP."""
-    connection = HTTPConnection(local_host(host), port, timeout=PORT_SECONDS)
-    try:
-        connection.request("GET", path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
-        response = connection.getresponse()
-        return response.status, response.read()
-    except (OSError, HTTPException):
-        return None
-    finally:
-        connection.close()
