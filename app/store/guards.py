@@ -16,8 +16,24 @@ def sources(transition: str) -> str:
     return ", ".join(sorted(f"'{status.value}'" for status in TRANSITIONS[transition].sources))
 
 
+MERGE_BYTES = 8192
+"""From so many bytes on the log of an ended response is merged; a smaller one stays as it is (retention.py)."""
+LOG_STATE = f"CASE WHEN {{0}} >= {MERGE_BYTES} THEN 'live' ELSE 'merged' END"
+"""`log` of a response that ends with so many bytes of log."""
+
 IS_SUSPECT = "{0}crashes > 0"
 """Crashed since it made progress: it runs alone first."""
+
+
+OVERDUE = {
+    deadline: f"{whose} AND r.{deadline} < now()"
+    for deadline, whose in (
+        ("queue_deadline", "r.status = 'queued'"),
+        ("run_deadline", "r.status = 'in_progress'"),
+        ("due_at", "r.finished_at IS NULL AND r.batch_id IS NULL"),
+    )
+}
+"""By each deadline, what maintenance is to end for it. Lines of batches end with the windows of their batches."""
 
 
 class HandOver(StrEnum):

@@ -15,6 +15,7 @@ from app.protocol.status import Status
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable
 from app.store.database import Database
+from app.store.operations import snapshot
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
 from app.store.roles.rights import MAINTENANCE
@@ -120,6 +121,7 @@ async def test_an_overdue_response_fails_and_its_timeout_is_the_reason(
     await Inserter(db).create(new)
     if code == "run_timeout":
         await claim(db, new.id, WORKER)
+    assert (await snapshot.read(db, 3600.0)).late.deadlines > 0, "as long as maintenance is away"
     queue = Queue()
     await maintenance(db, pubsub, queue).expire()
     final = await whole(db, new.id, Status.FAILED)

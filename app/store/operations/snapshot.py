@@ -21,7 +21,7 @@ from sqlalchemy import text
 from app.protocol.limits import CHARGED, PER_MINUTE, LimitKind, LimitState, decayed
 from app.scheduling.loads import Load
 from app.store.database import Connection, Database
-from app.store.guards import IS_SUSPECT, HandOver
+from app.store.guards import IS_SUSPECT, OVERDUE, HandOver
 from app.store.layout import LAYOUT
 from app.store.operations.listing import NODES
 from app.store.queue import pauses
@@ -347,23 +347,21 @@ _OVERDUE = """
     SELECT r.log_bytes, r.finished_at FROM responses r
     WHERE {} AND r.finished_at < now() - make_interval(secs => :retention) ORDER BY r.finished_at LIMIT :most_logs
 """
+_FIRST_OVERDUE = ", ".join(
+    f"(SELECT r.{deadline} FROM responses r WHERE {overdue} ORDER BY r.{deadline} LIMIT 1)"
+    for deadline, overdue in OVERDUE.items()
+)
 _LATE = text(
     f"""
     SELECT greatest({_AGE.format("(SELECT e.at FROM usage_entries e ORDER BY e.id LIMIT 1)")}, 0) AS usage,
-        greatest({_AGE.format("least(q.at, r.at)")}, 0) AS deadlines,
+        greatest({_AGE.format(f"least({_FIRST_OVERDUE})")}, 0) AS deadlines,
         greatest({_AGE.format("o.first")} - CAST(:retention AS float8), 0) AS logs, o.bytes
     FROM (
         SELECT min(finished_at) AS first, coalesce(sum(log_bytes), 0)::bigint AS bytes FROM (
             ({_OVERDUE.format("r.finished_at IS NOT NULL AND r.log = 'live'")})
             UNION ALL ({_OVERDUE.format("r.log = 'merged'")})
         ) o
-    ) o LEFT JOIN LATERAL (
-        SELECT r.queue_deadline AS at FROM responses r WHERE r.status = 'queued' AND r.queue_deadline IS NOT NULL
-        ORDER BY r.queue_deadline LIMIT 1
-    ) q ON true LEFT JOIN LATERAL (
-        SELECT r.run_deadline AS at FROM responses r WHERE r.status = 'in_progress' AND r.run_deadline IS NOT NULL
-        ORDER BY r.run_deadline LIMIT 1
-    ) r ON true
+    ) o
     """
 )
 

@@ -32,7 +32,7 @@ from app.protocol.text import type_and_places
 from app.sizes import grouped, is_large
 from app.store.columns import to_json
 from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailable
-from app.store.guards import MAX_CLAIMS
+from app.store.guards import MAX_CLAIMS, OVERDUE
 from app.store.packing import unpack_events
 from app.store.responses import final_rows, queued
 from app.store.responses.final_rows import FinalRow
@@ -100,9 +100,7 @@ _OVERDUE = text(
     SELECT r.id, r.status, coalesce(r.due_at < now(), false) AS is_due, {queued.ENDS_AT_ONCE} AS ends_at_once,
         r.request_id
     FROM responses r
-    WHERE (r.status = 'queued' AND r.queue_deadline < now()
-            OR r.status = 'in_progress' AND r.run_deadline < now()
-            OR r.due_at < now() AND r.finished_at IS NULL AND r.batch_id IS NULL)
+    WHERE ({" OR ".join(OVERDUE.values())})
         AND r.id <> ALL(CAST(:but AS text[]))
     LIMIT :limit
     """

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.events.chunk import Chunk
 from app.store.columns import Column, Columns, named_arrays, to_json
+from app.store.guards import LOG_STATE
 from app.store.rows import CHUNKS, Ending
 from app.store.tables import RESPONSE_EVENT
 
@@ -45,7 +46,7 @@ INSERT_CHUNKS = text(
 _UPDATE_ENDED = text(
     f"""
     UPDATE responses r SET {_SET}, worker = NULL, event_id = {RESPONSE_EVENT}, log_bytes = l.bytes,
-        log = CASE WHEN l.bytes >= 8192 THEN 'live' ELSE 'merged' END
+        log = {LOG_STATE.format("l.bytes")}
     FROM unnest({named_arrays(_ENDED)}) AS e({_ENDED.names}) CROSS JOIN LATERAL (
         SELECT coalesce(sum(c.bytes), 0) AS bytes FROM chunks c WHERE c.response_id = e.ended_id
     ) l

@@ -31,6 +31,7 @@ from app.protocol.types import Json
 from app.sizes import is_large, json_size
 from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to_array, to_json
 from app.store.database import Database, StoreBusy
+from app.store.guards import LOG_STATE
 from app.store.packing import unpack_events, unpack_tokens
 from app.store.rows import CHUNKS, LOG_PAGE_BYTES, Ending
 from app.store.tables import RESPONSE_EVENT
@@ -125,7 +126,7 @@ _LAST: tuple[Columns[Any], ...] = (_ENDING, _ANSWERABLE, _ENDED, _KEPT)
 _APPEND_AND_END = f"""{_APPENDED}, ended AS (
         UPDATE responses r SET {_ENDING.assign("e")}, {_ANSWERABLE.assign("e")}, worker = NULL,
             event_id = {RESPONSE_EVENT}, request = coalesce(CAST(e.request AS json), r.request),
-            log_bytes = a.bytes + b.bytes, log = CASE WHEN a.bytes + b.bytes >= 8192 THEN 'live' ELSE 'merged' END
+            log_bytes = a.bytes + b.bytes, log = {LOG_STATE.format("a.bytes + b.bytes")}
         FROM appended a CROSS JOIN LATERAL (
             SELECT coalesce(sum(c.bytes), 0) AS bytes FROM chunks c
             WHERE c.response_id = a.response_id AND c.first < a.first

@@ -17,6 +17,7 @@ from app.protocol.types import Json
 from app.sizes import WEIGHT_BYTES
 from app.store.columns import to_json
 from app.store.database import Database
+from app.store.guards import LOG_STATE
 from app.store.rows import Notice
 from app.store.tables import RESPONSE_EVENT
 
@@ -35,7 +36,7 @@ _END = text(
     )
     UPDATE responses r SET status = CAST(:status AS text), output = '[]', error = CAST(:error AS json),
         error_code = CAST(:error_code AS text), finished_at = now(), event_id = {RESPONSE_EVENT}, log_bytes = o.bytes,
-        log = CASE WHEN o.bytes >= 8192 THEN 'live' ELSE 'merged' END
+        log = {LOG_STATE.format("o.bytes")}
     FROM locked l CROSS JOIN LATERAL (
         SELECT coalesce(sum(c.bytes), 0) AS bytes FROM chunks c WHERE c.response_id = l.id
     ) o

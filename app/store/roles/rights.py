@@ -33,7 +33,7 @@ RIGHTS: Mapping[str, Mapping[str, str]] = {
         MAINTENANCE: "SELECT, INSERT, UPDATE, DELETE",
         MONITOR: "SELECT (id, queue, project, priority, rank, position, status, worker, attempt, yielded, crashes, "
         "inserted_at, sent_at, sent_to, finished_at, log, log_bytes, batch_id, batch_line, key_id, started_at, store, "
-        "usage, history, queue_deadline, run_deadline, foreground_place)",
+        "usage, history, queue_deadline, run_deadline, due_at, foreground_place)",
     },
     "chunks": {
         API: "SELECT, INSERT",
