@@ -216,12 +216,14 @@ async def test_a_full_server_gets_nothing_while_it_says_so_and_keeps_what_it_run
     """A request finds out, or a look at the server."""
     now = [100.0]
     monkeypatch.setattr("workers.engine.server.client.monotonic", lambda: now[0])
+    monkeypatch.setattr("workers.engine.server.watch.LOOK_SECONDS", look_seconds)
     async with serving(headers={"Retry-After": "20"}) as server, attached(server) as engine:
-        monkeypatch.setattr("workers.engine.server.watch.LOOK_SECONDS", look_seconds)
         server.pause.clear()
         stream = engine.generate(new_id(), PROMPT, GREEDY)
         first = await anext(stream)
         server.is_full = True
+        if look_seconds < 1:
+            await until(lambda: engine.slots == 0)
         with pytest.raises(EngineAway) as raised:
             await deltas(engine)
         assert not raised.value.counts
