@@ -37,6 +37,7 @@ from workers.engine.base import (
 )
 from workers.engine.output_format import OutputSpec
 from workers.engine.server.frames import BadFrame, ErrorFrame, Frames
+from workers.engine.server.introduction import load_of
 from workers.engine.vllm.output.thoughts import Start
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
@@ -75,7 +76,7 @@ async def test_an_answer_goes_on_behind_committed_tokens_seeded_or_not() -> None
         seeded = tokens(await deltas(engine, SEEDED))
         assert engine.can_continue(SEEDED)
         assert tokens(await deltas(engine, SEEDED, seeded[:9])) == seeded[9:] != TEXT[9:]
-        assert all(request["sampling_params"]["max_tokens"] == 509 for request in server.requests[::2][:1])
+        assert [each["sampling_params"]["max_tokens"] for each in server.requests] == [509, 500, 509, 509]
 
 
 async def test_without_the_logits_processor_what_has_a_state_cannot_continue(caplog: pytest.LogCaptureFixture) -> None:
@@ -143,7 +144,7 @@ async def test_a_server_that_fails_hands_the_response_over(
         (
             {"error_frame": {"code": 400, "message": "The prompt is longer than the maximum model length of 512."}},
             PromptTooLong,
-            "the model's context holds 512",
+            "the input has 3 tokens, but the model's context holds 512",
         ),
         ({"error_frame": {"code": 400, "message": "out of vocabulary"}}, InvalidSampling, "out of vocabulary"),
     ],
@@ -195,19 +196,81 @@ async def test_a_server_that_hangs_is_away_and_its_requests_are_given_up(monkeyp
         await until(lambda: engine.slots == 8)
 
 
-async def test_a_server_that_is_full_keeps_what_it_runs() -> None:
+async def test_a_server_that_hangs_before_its_headers_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.engine.server.client.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("workers.engine.server.watch.LOOK_SECONDS", 0.02)
     async with serving() as server, attached(server) as engine:
+        server.there.clear()
+        with pytest.raises(EngineAway, match="it does not answer"):
+            await deltas(engine)
+        assert (engine.running, engine.slots) == (0, 0)
+        server.there.set()
+        await until(lambda: engine.slots == 8)
+        assert tokens(await deltas(engine)) == TEXT
+
+
+@pytest.mark.parametrize("look_seconds", [60.0, 0.02])
+async def test_a_full_server_gets_nothing_while_it_says_so_and_keeps_what_it_runs(
+    look_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request finds out, or a look at the server."""
+    now = [100.0]
+    monkeypatch.setattr("workers.engine.server.client.monotonic", lambda: now[0])
+    monkeypatch.setattr("workers.engine.server.watch.LOOK_SECONDS", look_seconds)
+    async with serving(headers={"Retry-After": "20"}) as server, attached(server) as engine:
         server.pause.clear()
         stream = engine.generate(new_id(), PROMPT, GREEDY)
         first = await anext(stream)
-        server.status = 429
+        server.is_full = True
+        if look_seconds < 1:
+            await until(lambda: engine.slots == 0)
+        with pytest.raises(EngineAway) as raised:
+            await deltas(engine)
+        assert not raised.value.counts
+        asked, now[0] = len(server.asked), 119.0
         with pytest.raises(EngineAway):
             await deltas(engine)
-        assert engine.slots == 0
         server.pause.set()
         assert first.token_ids + tokens([delta async for delta in stream]) == TEXT
-        server.status = 200
+        assert engine.slots == 0 and len(server.asked) == asked
+        server.is_full, now[0] = False, 120.0
+        assert engine.slots == 8
+        assert tokens(await deltas(engine)) == TEXT
+        assert "/v1/models" not in server.asked[asked:], "it was never away"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '{"data": [{"id": "demo", "max_model_len": "many"}]}',
+        '{"data": [{"id": "demo"}, {"id": [], "parent": "demo"}, {"id": ["legal"], "parent": "demo"}]}',
+    ],
+)
+async def test_a_page_that_cannot_be_read_makes_a_server_unfit_and_the_watch_goes_on(
+    page: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("workers.engine.server.watch.LOOK_SECONDS", 0.02)
+    async with serving() as server, attached(server) as engine:
+        await server.stop()
+        await until(lambda: engine.slots == 0)
+        server.pages["/v1/models"] = page
+        await server.start()
+        await until(lambda: "none of vLLM's" in caplog.text)
+        await engine.check()
+        server.pages.clear()
         await until(lambda: engine.slots == 8)
+
+
+async def test_metrics_that_are_no_numbers_count_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.engine.server.watch.LOOK_SECONDS", 0.02)
+    async with serving() as server, attached(server) as engine:
+        server.running, server.waiting = 4, 3
+        await until(lambda: engine.slots == 5)
+        server.pages["/metrics"] = "vllm:num_requests_running NaN\nvllm:num_requests_waiting +Inf\n"
+        await until(lambda: engine.slots == 8)
+        await engine.check()
+    assert load_of('vllm:num_requests_waiting{engine="0"} 3.0\nvllm:num_requests_waiting{engine="1"} NaN').waiting == 3
+    assert load_of('vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0').cache_tokens is None
 
 
 async def test_what_waits_there_for_others_leaves_fewer_slots(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,12 @@ class TokenServer:
     """Without it, an answer stops after its first frame."""
     api_key: str | None = None
     has_route: bool = True
+    is_full: bool = False
+    """It answers everything with 429 and `headers`."""
+    pages: dict[str, str] = field(default_factory=dict)
+    """What it answers at these paths instead."""
+    asked: list[str] = field(default_factory=list)
+    """The paths of all requests so far."""
     adapters: Sequence[str] = ()
     version: str = "0.32.0"
     finish: str = "stop"
@@ -84,7 +90,12 @@ class TokenServer:
             await runner.cleanup()
 
     async def _check(self, request: web.Request) -> None:
+        self.asked.append(request.path)
         await self.there.wait()
+        if self.is_full:
+            raise web.HTTPTooManyRequests(headers=self.headers)
+        if request.path in self.pages:
+            raise web.HTTPOk(text=self.pages[request.path])
         guarded = request.path.startswith(("/v1", "/inference"))
         if guarded and self.api_key and request.headers.get("Authorization") != f"Bearer {self.api_key}":
             raise web.HTTPUnauthorized(text='{"error": "Unauthorized"}')

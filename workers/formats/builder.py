@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,10 +11,10 @@ from app.sizes import item_count
 from config.models import ServedModel
 from workers.engine.base import Engine
 from workers.formats.answer import answer_rules_of
-from workers.formats.calls.client_tools import client_tools_of
+from workers.formats.calls.client_tools import ClientTools, client_tools_of
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
-from workers.formats.calls.tools import tools_of
+from workers.formats.calls.tools import Tools, tools_of
 from workers.formats.chat.turn import chat_draft
 from workers.formats.citations import sources_of
 from workers.formats.draft import Draft, TurnPlan
@@ -45,8 +45,12 @@ async def plan_turn(
     everything = _with_past(items, past)
     hosted = hosted_tools_of(request, context.listings, NameStyle.HARMONY if model.harmony else NameStyle.CHAT)
     taken = None if model.harmony else hosted  # in harmony the client's functions have a namespace of their own
-    client = await off_loop(partial(client_tools_of, request, everything, taken), items=item_count(everything))
-    tools = tools_of(request, hosted, client, later=bool(past))
+
+    def made() -> tuple[ClientTools, Tools]:
+        client = client_tools_of(request, everything, taken)
+        return client, tools_of(request, hosted, client, later=bool(past))
+
+    client, tools = await off_loop(made, items=item_count(everything) + _tool_count([request, *everything]))
     return TurnPlan(engine, model, request, past, context.created_at, hosted, client, tools)
 
 
@@ -73,6 +77,12 @@ async def turn_of(plan: TurnPlan, draft: Draft, items: Sequence[Mapping[str, Any
     rules = answer_rules_of(request, plan.tools, spent, sources)
     messages = None if draft.messages is None else draft.messages(prompt)
     return Turn(prompt, sampling, partial(draft.parser, prompt, rules), messages)
+
+
+def _tool_count(holders: Iterable[Mapping[str, Any]]) -> int:
+    """How many tools, and tools in namespaces, a request and items bring."""
+    entries = (entry for holder in holders for entry in holder.get("tools") or ())
+    return sum(1 + len(entry.get("tools") or ()) for entry in entries)
 
 
 def _with_past(items: Sequence[Mapping[str, Any]], past: Sequence[PastTurn]) -> list[Mapping[str, Any]]:

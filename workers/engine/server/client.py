@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from time import monotonic
 from typing import Any
 
 import aiohttp
@@ -15,6 +17,7 @@ ANSWER_SECONDS = 5.0
 """How long a connection, and the answer to a question about the server, may take: then it hangs, and is away."""
 FULL_SECONDS = 1.0
 """How long a server that is full (429, 503) is left alone, if it does not say."""
+MIN_FULL_SECONDS = 0.25
 MAX_FULL_SECONDS = 30.0
 KEEP_SECONDS = 3.0
 """How long an idle connection is kept: vLLM closes them after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE)."""
@@ -36,7 +39,10 @@ class ServerFull(EngineAway):
 
 
 class Client:
-    """Keeps connections alive; one request on each (HTTP/1.1). To be made on the event loop."""
+    """Keeps connections alive; one request on each (HTTP/1.1). To be made on the event loop.
+
+    A server that says that it is full gets nothing until it takes requests again: all raise ServerFull meanwhile.
+    """
 
     def __init__(self, url: str, api_key: str | None) -> None:
         self._url = url
@@ -46,19 +52,30 @@ class Client:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_SECONDS),
             read_bufsize=_READ_BYTES,
         )
+        self._waiting: set[asyncio.Timeout] = set()
+        """One for each request without an answer yet."""
         self._open: set[aiohttp.ClientResponse] = set()
+        self._full_until = 0.0
+
+    @property
+    def full_seconds(self) -> float:
+        """How long the server takes nothing from now on."""
+        return max(self._full_until - monotonic(), 0.0)
 
     async def close(self) -> None:
         self.cut()
         await self._session.close()
 
     def cut(self) -> None:
-        """Ends all streams: their readers get EngineAway."""
+        """Ends all requests, answered or not: their readers get EngineAway."""
+        while self._waiting:
+            self._waiting.pop().reschedule(0.0)
         for response in list(self._open):
             response.close()
 
     async def get(self, path: str) -> bytes:
         """Raises EngineAway, or Unfit if the server has no such page."""
+        self._check_full()
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         try:
             async with self._session.get(self._url + path, timeout=timeout) as response:
@@ -66,7 +83,7 @@ class Client:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EngineAway(_reason(error)) from None
         if response.status != 200:
-            raise _refusal(response.status, response.headers, body)
+            raise self._refusal(response, body)
         return body
 
     async def generate(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> AsyncGenerator[Piece]:
@@ -74,13 +91,12 @@ class Client:
 
         Raises EngineAway, InvalidSampling, PromptTooLong, RequestAborted or ErrorFrame.
         """
+        self._check_full()
         frames, response, last = Frames(), None, None
         try:
-            response = await self._post(
+            response = await self._answer(
                 orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS), {"Content-Type": "application/json", **headers}
             )
-            if response.status != 200:
-                raise _refusal(response.status, response.headers, await response.read())
             self._open.add(response)
             async for data in response.content.iter_any():
                 if (piece := frames.feed(data)) is None:
@@ -101,6 +117,19 @@ class Client:
             raise EngineAway("it ended a stream in the middle", counts=True)
         yield last  # the connection is free by now
 
+    async def _answer(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """Its headers are there. A refusal is read, and raised."""
+        async with asyncio.timeout(None) as waiting:
+            self._waiting.add(waiting)
+            try:
+                response = await self._post(body, headers)
+                if response.status != 200:
+                    async with response:
+                        raise self._refusal(response, await response.read())
+                return response
+            finally:
+                self._waiting.discard(waiting)
+
     async def _post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         """Once more, if the server closed the connection meanwhile: a kept one may just have become too old."""
         try:
@@ -109,6 +138,16 @@ class Client:
             raise
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
             return await self._session.post(self._url + _GENERATE, data=body, headers=headers)
+
+    def _check_full(self) -> None:
+        if seconds := self.full_seconds:
+            raise ServerFull(seconds)
+
+    def _refusal(self, response: aiohttp.ClientResponse, body: bytes) -> Exception:
+        error = _refusal(response.status, response.headers, body)
+        if isinstance(error, ServerFull):
+            self._full_until = max(self._full_until, monotonic() + error.seconds)
+        return error
 
 
 def _leave(response: aiohttp.ClientResponse) -> None:
@@ -156,7 +195,7 @@ def _error_of(body: bytes) -> Mapping[str, Any]:
 
 def _seconds(retry_after: str | None) -> float:
     try:
-        return min(max(float(retry_after or ""), 0.0), MAX_FULL_SECONDS)
+        return min(MAX_FULL_SECONDS, max(MIN_FULL_SECONDS, float(retry_after or "")))
     except ValueError:  # none, or a date
         return FULL_SECONDS
 

@@ -17,12 +17,14 @@ from workers.engine.server.frames import ErrorFrame
 from workers.engine.vllm.compat.plugin import longhaul_forcing
 
 _PROBE_TOKENS = (11, 7)
-"""Two that no model begins with by itself, in this order behind this prompt: at worst, a server passes for one that
-runs our logits processor, and the next continuation finds other tokens than it forced, and fails."""
+"""No model begins with these two by itself behind the probe's prompt. If one did, its server would pass for one that
+runs our logits processor: the next continuation would find other tokens than it forced, and fail."""
 PROBE_SECONDS = 60.0
 """How long a server may take to say what it is, and to generate four tokens, behind whatever waits there."""
 _SAMPLE = re.compile(r"^(vllm:\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
+_MOST = 2.0**53
+"""More than any server has of anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +68,18 @@ class Load:
 
 
 async def introduce(client: Client, model: ServedModel) -> Server:
-    """Raises EngineAway; Unfit if the server cannot serve the model."""
+    """Raises EngineAway; Unfit if the server cannot serve the model, or its pages are none of vLLM's."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             return await _introduce(client, model)
     except TimeoutError:
         raise EngineAway("it generates nothing") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Unfit(f"its /v1/models is none of vLLM's ({type(error).__name__})") from None
 
 
 async def _introduce(client: Client, model: ServedModel) -> Server:
-    listed = _listed(await client.get("/v1/models"))
+    listed = [each for each in orjson.loads(await client.get("/v1/models"))["data"] if each["id"]]
     bases = [each for each in listed if not each.get("parent")]
     chosen = next((each for each in bases if each["id"] == model.name), bases[0] if len(bases) == 1 else None)
     if chosen is None:
@@ -104,25 +108,25 @@ async def read_load(client: Client) -> Load:
 
 
 def load_of(metrics: str) -> Load:
-    """Of Prometheus' text."""
+    """Of Prometheus' text. Samples that are no amounts (`NaN`, `+Inf`) are left out."""
     running = waiting = cache = 0.0
     for name, labels, value in _SAMPLE.findall(metrics):
         if name == "vllm:num_requests_running":
-            running += float(value)
+            running += _amount(value)
         elif name == "vllm:num_requests_waiting":
-            waiting += float(value)
+            waiting += _amount(value)
         elif name == "vllm:cache_config_info":
             about = dict(_LABEL.findall(labels))
-            sizes = [about.get(each, "") for each in ("block_size", "num_gpu_blocks")]
-            cache += int(sizes[0]) * int(sizes[1]) if all(map(str.isdecimal, sizes)) else 0
+            cache += _amount(about.get("block_size", "")) * _amount(about.get("num_gpu_blocks", ""))
     return Load(int(running), int(waiting), int(cache) or None)
 
 
-def _listed(body: bytes) -> list[Any]:
+def _amount(value: str) -> float:
     try:
-        return [each for each in orjson.loads(body)["data"] if each["id"]]
-    except (ValueError, KeyError, TypeError):
-        raise Unfit("its /v1/models is none of vLLM's") from None
+        amount = float(value)
+    except ValueError:
+        return 0.0
+    return amount if 0.0 <= amount <= _MOST else 0.0
 
 
 async def _version(client: Client) -> str:

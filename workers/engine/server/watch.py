@@ -23,8 +23,7 @@ RETURN_SECONDS = 0.25
 
 
 def slots_left(slots: int, ours: int, load: Load) -> int:
-    """How many requests of ours a server with so many slots generates at once, and 1 at least: not those that others
-    have waiting there. `ours`: how many it has of ours."""
+    """`slots` less what others have waiting there, at least 1. `ours`: the requests of ours that the server has."""
     others = max(load.running + load.waiting - ours, 0)
     return max(slots - min(load.waiting, others), 1)
 
@@ -52,7 +51,8 @@ class Watch:
             except Unfit:
                 raise
             except EngineAway as error:
-                await self._stay_away(error)
+                await self._pause(error)
+        self._say("")
         self._task = asyncio.create_task(self._follow(), name="server-watch")
 
     async def stop(self) -> None:
@@ -65,12 +65,15 @@ class Watch:
             self._task.result()
 
     def lost(self, error: EngineAway) -> None:
-        """A request could not reach the server, or was cut: nothing is sent there until it has answered."""
-        self._leave(error)
-        self._look.set()
+        """A request could not reach the server, or was cut: nothing is sent there until it has answered. A server that
+        is full (ServerFull) has lost nothing."""
+        if not self.is_away and not isinstance(error, ServerFull):
+            self.is_away = True
+            self._say(str(error))
+            self._look.set()
 
     def slots(self, slots: int) -> int:
-        return 0 if self.is_away else slots_left(slots, self._ours(), self._load)
+        return 0 if self.is_away or self._client.full_seconds else slots_left(slots, self._ours(), self._load)
 
     async def _follow(self) -> None:
         while True:
@@ -80,10 +83,14 @@ class Watch:
                 await self._health()
                 self._load = await read_load(self._client)
             except EngineAway as error:
-                if not isinstance(error, ServerFull | Unfit):
-                    self._client.cut()  # what hangs, too
-                await self._stay_away(error)
+                if not isinstance(error, ServerFull):
+                    self.is_away = True
+                    if not isinstance(error, Unfit):
+                        self._client.cut()  # what hangs, too
+                await self._pause(error)
             else:
+                if not self.is_away:  # else a request was lost meanwhile
+                    self._say("")
                 await self._wait(LOOK_SECONDS)
 
     async def _health(self) -> None:
@@ -96,20 +103,20 @@ class Watch:
                 await self._look.wait()
         self._look.clear()
 
-    async def _stay_away(self, error: EngineAway) -> None:
-        self._leave(error)
-        await asyncio.sleep(max(error.seconds, RETURN_SECONDS) if isinstance(error, ServerFull) else RETURN_SECONDS)
+    async def _pause(self, error: EngineAway) -> None:
+        self._say(str(error))
+        await asyncio.sleep(max(self._client.full_seconds, RETURN_SECONDS))
 
-    def _leave(self, error: EngineAway) -> None:
-        self.is_away = True
-        if self._said != str(error):
-            log.warning("the server %s is away: %s", self._url, error)
-        self._said = str(error)
+    def _say(self, reason: str) -> None:
+        """Why the server takes nothing; empty: it does."""
+        if reason and reason != self._said:
+            log.warning("the server %s is away: %s", self._url, reason)
+        elif self._said and not reason:
+            log.info("the server %s is there", self._url)
+        self._said = reason
 
     def _come_back(self, server: Server) -> None:
         """Raises Unfit for a smaller context than prompts were made for."""
         if server.context_length < self.server.context_length:
             raise Unfit(f"its context is {server.context_length} tokens now; start this worker again")
-        if self._said:
-            log.info("the server %s is there", self._url)
-        self.server, self.is_away, self._said = server, False, ""
+        self.server, self.is_away = server, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -144,10 +145,16 @@ def _names(choice: Json, hosted: HostedTools, client: ClientTools) -> frozenset[
 
 def _tools(request: Mapping[str, Any], hosted: HostedTools, client: ClientTools) -> Iterator[Tool]:
     """In the order of the request's entries, an entry may stand for several tools; those that items bring follow."""
+    of_client: defaultdict[int | None, list[ClientTool]] = defaultdict(list)
+    of_server: defaultdict[str, list[HostedTool]] = defaultdict(list)
+    for mine in client.tools:
+        of_client[mine.entry].append(mine)
+    for each in hosted.values():
+        of_server[each.field].append(each)
     for index in range(len(request["tools"])):
-        yield from (_tool(mine, client) for mine in client.tools if mine.entry == index)
-        yield from (_hosted_tool(mine) for mine in hosted.values() if mine.field == f"tools[{index}]")
-    yield from (_tool(mine, client) for mine in client.tools if mine.entry is None)
+        yield from (_tool(mine, client) for mine in of_client[index])
+        yield from map(_hosted_tool, of_server[f"tools[{index}]"])
+    yield from (_tool(mine, client) for mine in of_client[None])
 
 
 def _hosted_tool(tool: HostedTool) -> Tool:
