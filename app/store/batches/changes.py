@@ -59,12 +59,7 @@ _MOVE: dict[BatchStatus, TextClause] = {
     if target is not BatchStatus.VALIDATING
 }
 _CANCEL_LINES = text("UPDATE batches SET lines_cancelled_at = coalesce(lines_cancelled_at, now()) WHERE id = :id")
-_VALIDATED = text(
-    """
-    UPDATE batches SET status = 'in_progress', in_progress_at = now(), total = :total, model = :model, queue = :queue
-    WHERE id = :id AND status = 'validating'
-    """
-)
+_SET_TOTAL = text("UPDATE batches SET total = :total, model = :model, queue = :queue WHERE id = :id")
 _CLAIM = text(
     """
     UPDATE batches SET validating_until = clock_timestamp() + make_interval(secs => :seconds)
@@ -115,9 +110,10 @@ async def validated(
     connection: AsyncConnection, batch_id: str, total: int, model: str | None, queue: str | None = None
 ) -> bool:
     """Starts a batch whose lines are all good; returns False if it is not `validating` any more."""
-    values = {"id": batch_id, "total": total, "model": model, "queue": queue}
-    result = await connection.execute(_VALIDATED, values)
-    return bool(result.rowcount)
+    if not await move(connection, batch_id, BatchStatus.IN_PROGRESS):
+        return False
+    await connection.execute(_SET_TOTAL, {"id": batch_id, "total": total, "model": model, "queue": queue})
+    return True
 
 
 async def advance(connection: AsyncConnection, batch_id: str, expanded: int, expanded_bytes: int) -> None:
