@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from app.protocol.status import TRANSITIONS
+from app.queue.message import FOREGROUND
 
 MAX_CLAIMS = 200
 """How often a response can be begun, unless the last time brought progress. Orderly hand-overs count as well, and
@@ -25,6 +26,14 @@ IS_SUSPECT = "{0}crashes > 0"
 """Crashed since it made progress: it runs alone first."""
 
 
+IS_FOREGROUND = f"{{0}}priority IN ({', '.join(str(int(each)) for each in sorted(FOREGROUND))})"
+"""A client waits for it. The index of those that wait has the same condition (test_schema.py)."""
+PUT_BACK = "sent_at = NULL, foreground_place = r.foreground_place AND r.status = 'in_progress' AND NOT r.yielded"
+"""What becomes of a response that was sent and not claimed: it waits again."""
+RELEASED = f"""
+    worker = NULL, sent_at = NULL, sends = 0, yielded = false, foreground_place = {IS_FOREGROUND.format("r.")},
+        history = handed_over(r, :how)"""
+"""What becomes of a response whose worker has it no more: maintenance sends it to another one."""
 OVERDUE = {
     deadline: f"{whose} AND r.{deadline} < now()"
     for deadline, whose in (

@@ -16,13 +16,14 @@ import orjson
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.queue.message import MESSAGE_COLUMNS, Message
+from app.queue.message import MESSAGE_COLUMNS, Message, Priority
 from app.scheduling.decisions import Room, RunningFlow, Sent, dispatched
 from app.scheduling.loads import NOTHING_AHEAD, Ahead, Load
 from app.scheduling.order import WaitingFlow
 from app.scheduling.windows import MARGIN
 from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
+from app.store.guards import IS_FOREGROUND
 from app.store.layout import LAYOUT
 from app.store.queue.facts import flow_of, load_of, states, waiting_flow
 
@@ -83,14 +84,14 @@ _LOCK = text(
 )
 
 # `busy` steps from flow to flow over the index. LIMIT makes Postgres look each flow up: it would compare all with all,
-# because its statistics know few flows. Of work in windows (priority 10), what has a rank up to `late` cannot be in
+# because its statistics know few flows. Of work in windows, what has a rank up to `late` cannot be in
 # time.
 #
 # Of the flows whose next response may be among the first `most`, the first one offers so many responses, and each of
 # the others one less: those before it come before it. A flow of work in windows offers as many rows that can be in
 # time, which come first, and as many that cannot; each kind by rank and position.
 _FACTS = text(
-    """
+    f"""
     WITH RECURSIVE busy AS (
         (SELECT r.project, r.priority, r.position FROM waiting_responses r WHERE r.queue = :queue
         ORDER BY r.project, r.priority, r.rank, r.position LIMIT 1)
@@ -103,8 +104,8 @@ _FACTS = text(
     ), flows_of AS MATERIALIZED (
         SELECT b.*, array_agg(b.priority) OVER (PARTITION BY b.project) AS beside, f.tag, f.scale,
             coalesce(max(f.part) OVER (PARTITION BY b.project), 0) AS part, l.seconds AS lead_seconds,
-            CASE WHEN b.priority = 10 THEN CAST(1000000 * (extract(epoch FROM now()) + l.seconds) AS bigint)
-                ELSE 0 END AS late,
+            CASE WHEN b.priority = {Priority.WINDOW:d}
+                THEN CAST(1000000 * (extract(epoch FROM now()) + l.seconds) AS bigint) ELSE 0 END AS late,
             (SELECT p.weight FROM projects p WHERE p.id = b.project) AS weight
         FROM busy b LEFT JOIN LATERAL (
             SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
@@ -118,8 +119,8 @@ _FACTS = text(
         CROSS JOIN LATERAL (
             SELECT *, row_number() OVER (ORDER BY is_last, start, was_idle DESC, position) AS place FROM (
                 SELECT *, greatest(tag, :virtual_time) AS start, coalesce(tag < :virtual_time, true) AS was_idle,
-                    priority = 10 AND part = 0 AS is_last
-                FROM flows_of WHERE (priority IN (1, 3, 8)) = c.foreground
+                    priority = {Priority.WINDOW:d} AND part = 0 AS is_last
+                FROM flows_of WHERE ({IS_FOREGROUND.format("")}) = c.foreground
             ) f ORDER BY place LIMIT c.most
         ) n
     ), loads AS (

@@ -25,16 +25,16 @@ from app.scheduling.decisions import QueueState
 from app.scheduling.loads import NOTHING_AHEAD, Ahead, Load
 from app.scheduling.order import Flow, WaitingFlow, WaitingResponse
 from app.scheduling.placement import Candidate
+from app.store.guards import IS_FOREGROUND
 from app.store.layout import LAYOUT
 
+_UNPAUSED = "{}.project NOT IN (SELECT u.project FROM pauses u WHERE u.queue = q.queue)"
 # An array that the planner cannot see is planned for once; otherwise each execution would take 0.3 ms to plan.
-_STATES = text(
-    """
+_ASKED = f"""
     WITH asked AS MATERIALIZED (
-        SELECT q.queue,
-            (SELECT true FROM waiting_responses r WHERE r.queue = q.queue
-                ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) IS NOT NULL AS waits,
-            (SELECT true FROM waiting_responses r WHERE r.queue = q.queue AND r.priority IN (1, 3, 8)
+        SELECT q.queue, {{waits}} AS waits,
+            (SELECT true FROM waiting_responses r
+                WHERE r.queue = q.queue AND {IS_FOREGROUND.format("r.")} AND {{unpaused}}
                 ORDER BY r.queue LIMIT 1) IS NOT NULL AS foreground_waits,
             ARRAY(SELECT u.project FROM pauses u WHERE u.queue = q.queue) AS paused
         FROM unnest((SELECT CAST(:queues AS text[]))) AS q(queue)
@@ -42,14 +42,13 @@ _STATES = text(
     SELECT a.*, l.node, l.slots, l.answers, l.foreground, l.background
     FROM asked a LEFT JOIN worker_loads l ON l.queue = a.queue AND l.layout >= :layout
         AND CASE WHEN a.waits THEN CAST(:if_some_wait AS bool) ELSE CAST(:if_nobody_waits AS bool) END
-    """
-)
-# The same for queues in which something is paused: to step over what is takes a tenth longer to begin. It steps from
-# project to project over the index, past those that are paused, however many responses these have.
-_STATES_BESIDE_PAUSES = text(
-    """
-    WITH asked AS MATERIALIZED (
-        SELECT q.queue,
+"""
+_WAITS = """
+            (SELECT true FROM waiting_responses r WHERE r.queue = q.queue
+                ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) IS NOT NULL"""
+# To step over what is paused takes a tenth longer to begin. It steps from project to project over the index, past those
+# that are paused, however many responses these have.
+_WAITS_BESIDE_PAUSES = f"""
             EXISTS (
                 WITH RECURSIVE beside AS (
                     (SELECT r.project FROM waiting_responses r WHERE r.queue = q.queue
@@ -60,19 +59,10 @@ _STATES_BESIDE_PAUSES = text(
                         ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1
                     ) n WHERE b.project IN (SELECT u.project FROM pauses u WHERE u.queue = q.queue)
                 )
-                SELECT FROM beside b WHERE b.project NOT IN (SELECT u.project FROM pauses u WHERE u.queue = q.queue)
-            ) AS waits,
-            (SELECT true FROM waiting_responses r WHERE r.queue = q.queue AND r.priority IN (1, 3, 8)
-                    AND r.project NOT IN (SELECT u.project FROM pauses u WHERE u.queue = q.queue)
-                ORDER BY r.queue LIMIT 1) IS NOT NULL AS foreground_waits,
-            ARRAY(SELECT u.project FROM pauses u WHERE u.queue = q.queue) AS paused
-        FROM unnest((SELECT CAST(:queues AS text[]))) AS q(queue)
-    )
-    SELECT a.*, l.node, l.slots, l.answers, l.foreground, l.background
-    FROM asked a LEFT JOIN worker_loads l ON l.queue = a.queue AND l.layout >= :layout
-        AND CASE WHEN a.waits THEN CAST(:if_some_wait AS bool) ELSE CAST(:if_nobody_waits AS bool) END
-    """
-)
+                SELECT FROM beside b WHERE {_UNPAUSED.format("b")}
+            )"""
+_STATES = text(_ASKED.format(waits=_WAITS, unpaused="true"))
+_STATES_BESIDE_PAUSES = text(_ASKED.format(waits=_WAITS_BESIDE_PAUSES, unpaused=_UNPAUSED.format("r")))
 
 
 async def states(

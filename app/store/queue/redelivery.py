@@ -16,6 +16,7 @@ from app.queue.message import MESSAGE_COLUMNS, Message
 from app.scheduling.decisions import TrialLoad, retried, tried
 from app.scheduling.placement import Candidate
 from app.store.database import Database
+from app.store.guards import PUT_BACK
 from app.store.layout import LAYOUT
 from app.store.queue.facts import load_of, states
 
@@ -27,7 +28,7 @@ MAX_DOUBLINGS = 5
 # response may wait for a slot whose response yields, so it does not count. Whoever has a worker's row locked writes its
 # slots anyway. A time that is still a minute to come is one from before the clock of Postgres went back.
 _PUT_BACK = text(
-    """
+    f"""
     WITH late AS MATERIALIZED (
         SELECT r.id, r.sent_to, r.foreground_place FROM responses r
         WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.worker IS NULL AND (
@@ -43,8 +44,7 @@ _PUT_BACK = text(
     ), counted AS (
         UPDATE workers w SET slots = greatest(w.slots - l.count, (w.slots + 1) / 2) FROM left_lying l WHERE w.id = l.id
     )
-    UPDATE responses r SET sent_at = NULL,
-        foreground_place = l.foreground_place AND r.status = 'in_progress' AND NOT r.yielded
+    UPDATE responses r SET {PUT_BACK}
     FROM late l WHERE r.id = l.id
     RETURNING r.id
     """
@@ -52,14 +52,13 @@ _PUT_BACK = text(
 
 # What is not to be had at once, `put_back` finds.
 _TAKE_BACK = text(
-    """
+    f"""
     WITH unclaimed AS MATERIALIZED (
         SELECT r.id FROM responses r
         WHERE r.sent_to = :node AND r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.worker IS NULL
         FOR NO KEY UPDATE OF r SKIP LOCKED
     )
-    UPDATE responses r SET sent_at = NULL,
-        foreground_place = r.foreground_place AND r.status = 'in_progress' AND NOT r.yielded
+    UPDATE responses r SET {PUT_BACK}
     FROM unclaimed u WHERE r.id = u.id
     RETURNING r.id
     """

@@ -19,7 +19,7 @@ from sqlalchemy import text
 
 from app.store.columns import to_json
 from app.store.database import Connection, Database
-from app.store.guards import HandOver
+from app.store.guards import RELEASED, HandOver
 from app.store.layout import LAYOUT
 
 SILENT_SECONDS = 5.0
@@ -312,13 +312,11 @@ async def release_dead_workers(
 
 # It locks rows in the order in which the worker's journal does: the worker may be alive, in the middle of a batch.
 _RELEASE_ALL = text(
-    """
-    UPDATE responses r SET worker = NULL, sent_at = NULL, sends = 0, yielded = false,
-        foreground_place = r.priority IN (1, 3, 8),
+    f"""
+    UPDATE responses r SET {RELEASED},
         crashes = CASE WHEN NOT :crashed THEN r.crashes
             WHEN r.attempt = (SELECT p.attempt FROM progress p WHERE p.response_id = r.id) THEN 0
-            ELSE r.crashes + 1 END,
-        history = handed_over(r, :how)
+            ELSE r.crashes + 1 END
     WHERE r.id IN (
         SELECT o.id FROM responses o
         WHERE o.sent_at IS NOT NULL AND o.finished_at IS NULL AND o.worker = :worker AND o.status = 'in_progress'

@@ -11,7 +11,7 @@ from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.status import TRANSITIONS
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
-from app.store.guards import MAX_CLAIMS, HandOver, sources
+from app.store.guards import MAX_CLAIMS, RELEASED, HandOver, sources
 from app.store.layout import LAYOUT
 from app.store.rows import ROW_COLUMNS, SMALL_ROW, LargeRow, ResponseRow, row_or_large
 
@@ -94,10 +94,8 @@ async def claim_all(
 
 
 _RELEASE = text(
-    """
-    UPDATE responses r SET worker = NULL, sent_at = NULL, sends = 0, yielded = false,
-        foreground_place = r.priority IN (1, 3, 8), crashes = coalesce(:crashes, r.crashes),
-        history = handed_over(r, :how)
+    f"""
+    UPDATE responses r SET {RELEASED}, crashes = coalesce(:crashes, r.crashes)
     WHERE r.id = :id AND r.status = 'in_progress' AND r.attempt = :attempt AND r.worker = :worker
     RETURNING r.id
     """

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from app.access.caller import Scope
 from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.status import FINAL, BatchStatus, Status
-from app.queue.message import Priority
+from app.queue.message import FOREGROUND, Priority
 from app.store.database import Database
 from tests.integration.store.common import scalar, sql
 from tests.support.rows import queued
@@ -89,3 +89,12 @@ async def test_postgres_knows_the_values_that_the_code_has_and_no_others(db: Dat
         definition = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = :name"
         (listed,) = re.findall(r"ARRAY\[([^\]]*)\]", await scalar(db, definition, name=constraint))
         assert {re.sub(r"::\w+|'", "", each) for each in listed.split(", ")} == set(map(str, values)), constraint
+
+
+async def test_its_conditions_know_the_classes_of_the_code(db: Database) -> None:
+    foreground = sorted(int(each) for each in FOREGROUND)
+    index = await scalar(db, "SELECT pg_get_indexdef('responses_foreground_waiting_idx'::regclass)")
+    loads = await scalar(db, "SELECT pg_get_viewdef('worker_loads'::regclass)")
+    assert str(foreground) in index and str(foreground) in loads
+    due = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'responses_due_in_window'"
+    assert f"(priority = {Priority.WINDOW:d})" in await scalar(db, due)
