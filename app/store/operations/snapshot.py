@@ -278,7 +278,7 @@ _HAS_WRITTEN = """
         SELECT c.attempt FROM chunks c WHERE c.response_id = r.id ORDER BY c.first DESC LIMIT 1
     ), false)
 """
-"""As HAS_PROGRESSED of guards.py, of an attempt after another one, for a role that reads no tokens."""
+"""As the view `progress`, of an attempt after another one, for a role that reads no tokens."""
 _R = "r.id, r.queue, r.project, r.priority, r.key_id, r.status, r.worker, r.attempt, r.crashes, r.yielded, r.sent_at"
 _R += ", r.inserted_at, r.history"
 _BEGUN = f"""
