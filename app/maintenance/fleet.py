@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from app.metrics.labels import top
 from app.protocol.text import type_and_places
-from app.queue.message import CLASSES, class_of
+from app.queue.message import CLASSES, class_of, model_of
 from app.store.database import Database
 from app.store.operations import snapshot
 from app.store.operations.snapshot import Snapshot
@@ -132,7 +132,7 @@ def figures(facts: Snapshot, models: Mapping[str, str]) -> dict[str, dict[_Key, 
     tiers, modes = map(dict.fromkeys, zip(*CLASSES, strict=True))
 
     def model(queue: str) -> str:
-        return of_queue.get(queue, queue.removeprefix("model."))
+        return of_queue.get(queue, model_of(queue))
 
     responses = _zeros(known, tiers, modes, STATES)
     oldest = _zeros(known, tiers, modes)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from app.operations.models import ClassTotals, ModelTotals
 from app.operations.words import count_of, moment, some_of, span
 from app.protocol.limits import LimitState
+from app.queue.message import model_of
 from app.store.operations.snapshot import Death, Snapshot, Worker, WorkerState
 
 LONG_LOST_SECONDS = 60.0
@@ -85,7 +86,7 @@ class View:
 
     def model(self, queue: str) -> ModelTotals:
         found = next((each for each in self.models if each.queue == queue), None)
-        return found or ModelTotals(model=queue.removeprefix("model."), queue=queue)
+        return found or ModelTotals(model=model_of(queue), queue=queue)
 
 
 @dataclass(frozen=True, slots=True)

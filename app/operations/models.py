@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.queue.message import Mode, class_of
+from app.queue.message import Mode, class_of, model_of
 from app.store.layout import LAYOUT
 from app.store.operations.snapshot import Count, Pace, Snapshot, Worker, WorkerState
 
@@ -115,7 +115,7 @@ def model_totals(snapshot: Snapshot, models: Mapping[str, str]) -> list[ModelTot
     found = {queue: ModelTotals(model=name, queue=queue, in_models_file=True) for queue, name in models.items()}
 
     def of(queue: str, name: str | None = None) -> ModelTotals:
-        return found.setdefault(queue, ModelTotals(model=name or queue.removeprefix("model."), queue=queue))
+        return found.setdefault(queue, ModelTotals(model=name or model_of(queue), queue=queue))
 
     for worker in snapshot.workers:
         _add_worker(of(worker.queue, worker.model), worker)
@@ -181,7 +181,7 @@ def backlog(snapshot: Snapshot, by: str, models: Mapping[str, str]) -> list[Back
 
 def _key(count: Count, by: str, models: Mapping[str, str]) -> tuple[str | None, str | None]:
     if by == "model":
-        return models.get(count.queue, count.queue.removeprefix("model.")), None
+        return models.get(count.queue, model_of(count.queue)), None
     return (count.project, None) if by == "project" else (count.key_id, count.project)
 
 

@@ -104,6 +104,11 @@ def class_of(priority: int) -> tuple[str, Mode]:
     return _CLASSES[priority]
 
 
+def model_of(queue: str) -> str:
+    """The name for a model that only its queue tells of: neither the models file nor a worker names it."""
+    return queue.removeprefix("model.")
+
+
 WEIGHTS: Mapping[int, float] = MappingProxyType(
     {
         Priority.PRIORITY_FOREGROUND: 16.0,
