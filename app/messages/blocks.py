@@ -29,7 +29,7 @@ _NEEDED = {
 }
 
 
-class Source(Part):
+class DataSource(Part):
     """Where an image or a document is, or what it is."""
 
     type: str
@@ -50,14 +50,14 @@ class ImageBlock(Part):
     """An image, for models that take images."""
 
     type: Literal["image"]
-    source: Annotated[Source, BeforeValidator(check_object_type(("base64", "file", "url")))]
+    source: Annotated[DataSource, BeforeValidator(check_object_type(("base64", "file", "url")))]
 
 
 class DocumentBlock(Part):
     """A document whose text the model reads."""
 
     type: Literal["document"]
-    source: Annotated[Source, BeforeValidator(check_object_type(_NEEDED))]
+    source: Annotated[DataSource, BeforeValidator(check_object_type(_NEEDED))]
     title: str | None = None
     context: str | None = None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Protocol
 
 from app.fetching.egress import EgressPolicy, Network
@@ -17,6 +16,7 @@ from app.store.sealing import BadSeal, SealedKind
 from app.webhooks import policy
 from app.webhooks.policy import Outcome
 from app.webhooks.signing import headers_of
+from config.version import VERSION
 
 if TYPE_CHECKING:
     from app.fetching.fetcher import Fetcher
@@ -69,7 +69,7 @@ class Sender:
         except BadSeal:
             return Outcome(None, "The endpoint's secret cannot be read any more; rotate it.")
         signed = headers_of(event_id, int(now), body, secrets)
-        headers = {**signed, "content-type": "application/json", "user-agent": f"Longhaul/{version('longhaul')}"}
+        headers = {**signed, "content-type": "application/json", "user-agent": f"Longhaul/{VERSION}"}
         try:
             async with asyncio.timeout(SECONDS):
                 fetcher = await self._made()

@@ -85,15 +85,14 @@ def test_an_error_of_the_engine_may_pass_and_is_the_callers_if_nothing_went_on(
     from workers.engine.vllm.generation import Generation
 
     def output(tokens: list[int], reason: str | None) -> SimpleNamespace:
-        completion = SimpleNamespace(token_ids=tokens, finish_reason=reason, logprobs=None, stop_reason=None)
-        return SimpleNamespace(outputs=[completion], num_cached_tokens=0)
+        return SimpleNamespace(token_ids=tokens, finish_reason=reason, logprobs=None, stop_reason=None)
 
     reader = SimpleNamespace(read=lambda *_: ())
     generation = Generation([1], sampling, (), 10, can_force=False, logprobs=reader)  # type: ignore[arg-type]
     if delivered:
-        generation.delta(output([1], None))
+        generation.delta(output([1], None), 0)
     with pytest.raises(RequestAborted, match="it says 'error'") as raised:
-        generation.delta(output([], "error"))
+        generation.delta(output([], "error"), 0)
     assert raised.value.counts
     assert str(raised.value.refusal or "").startswith(refusal or "") and bool(raised.value.refusal) is bool(refusal)
 
@@ -105,7 +104,7 @@ def test_an_end_that_nobody_asked_for_is_no_answer(reason: str, counts: bool) ->
     generation = Generation([1], Sampling(), (), 10, can_force=False, logprobs=None)  # type: ignore[arg-type]
     completion = SimpleNamespace(token_ids=[1], finish_reason=reason, logprobs=None, stop_reason=None)
     with pytest.raises(RequestAborted, match=reason) as raised:
-        generation.delta(SimpleNamespace(outputs=[completion], num_cached_tokens=0))
+        generation.delta(completion, 0)
     assert raised.value.counts is counts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -34,8 +35,10 @@ async def served(llm: Any, name: str, *options: str) -> AsyncIterator[str]:
         *options,
     ]
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(argv)
+    level = logging.root.level
     app = build_app(args, ("generate",), llm.model_config)
     await init_app_state(llm, app.state, args, ("generate",))
+    logging.root.setLevel(level)  # which vLLM's app raises for all of a process
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(app, host=HOST, port=port, log_config=None, lifespan="off"))
     task = asyncio.create_task(server._serve())
