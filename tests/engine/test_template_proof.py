@@ -165,7 +165,7 @@ def test_a_parser_of_the_models_file_stays_and_the_log_warns_of_what_it_does_not
     model, _ = resolved(replace(entry, proof=None))
     assert model.proof is not None
     assert (model.tool_parser, model.proof.refused) == (parser, {})
-    engine: Any = SimpleNamespace(proof=model.proof, efforts=None)
+    engine: Any = SimpleNamespace(proof=model.proof, efforts=None, can_continue=lambda sampling: True)
     registered_as(model, engine)
     [record] = [each for each in caplog.records if each.name == "longhaul.worker"]
     assert (record.levelname, record.getMessage()) == (
