@@ -127,10 +127,10 @@ async def _resolved(model: ServedModel) -> ServedModel:
 
 def registered_as(model: ServedModel, engine: Engine) -> ServedModel:
     """The model as its loaded engine knows it."""
-    refusals = {**engine.proof.refused, **(CANNOT_CONTINUE if not engine.can_continue(SEEDED) else {})}
-    for what, why in refusals.items():
-        log.warning("%s refuses %s: %s", model.name, what, why)
-    return replace(model, efforts=engine.efforts, refusals=refusals)
+    unfit = {} if engine.can_continue(SEEDED) else CANNOT_CONTINUE
+    for line in (*engine.proof.lines(), *(f"refuses {what}: {why}" for what, why in unfit.items())):
+        log.warning("%s %s", model.name, line)
+    return replace(model, efforts=engine.efforts, refusals={**engine.proof.refused, **unfit})
 
 
 @asynccontextmanager
