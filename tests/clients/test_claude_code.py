@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -109,8 +110,16 @@ LARGE = call("Bash", command="head -c 12000 /dev/zero | tr '\\0' x")
 """4,000 of the 16,000 tokens that are left."""
 
 
-async def test_a_session_compacts_and_goes_on_beyond_the_context(tmp_path: Path, line: Line) -> None:
-    claude = ClaudeCode(tmp_path, line.root)
+@pytest.fixture
+def same_length() -> Iterator[Path]:
+    """A folder whose path is as long in every run: each prompt has it, and a context that is full within an answer
+    ends the session with an error."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="claude-code-".ljust(49, "x")) as folder:
+        yield Path(folder)
+
+
+async def test_a_session_compacts_and_goes_on_beyond_the_context(same_length: Path, line: Line) -> None:
+    claude = ClaudeCode(same_length, line.root)
     session = (await claude.say("/summary /say There were many outputs.")).id
     first = await claude.say(turns(*[LARGE] * 6, "All done."), "--allowedTools", "Bash", session=session)
     assert not first.is_error, first.text

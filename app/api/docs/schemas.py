@@ -395,7 +395,9 @@ Message = shape(
     type=Literal["message"],
     role=Literal["assistant"],
     content=array(_MessageBlock),
-    stop_reason=Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"],
+    stop_reason=Literal[
+        "end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal", "model_context_window_exceeded"
+    ],
     stop_sequence=str | None,
     usage=shape(
         "MessageUsage",

@@ -162,6 +162,13 @@ def test_the_reason_of_the_end(said: list[Delta], finish: FinishReason, reason: 
     assert used["output_tokens_details"] == {"thinking_tokens": 2}
 
 
+@pytest.mark.parametrize(("asked", "reason"), [(2, "max_tokens"), (6, "model_context_window_exceeded")])
+def test_a_full_context_is_told_from_the_limit_that_was_asked_for(asked: int, reason: str) -> None:
+    stream, _ = fed(Text("Hi"))
+    stream.finish(Finish(FinishReason.LENGTH, Usage(30, 20, 2, 0)), 1_700_000_009)
+    assert message({**stream.response, "max_output_tokens": asked}, SHOWN)["stop_reason"] == reason
+
+
 def test_an_empty_text_is_no_block() -> None:
     stream, events = play([], "stop")
     assert message(stream.response, SHOWN)["content"] == []
