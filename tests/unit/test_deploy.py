@@ -27,7 +27,7 @@ DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 DOCS = DEPLOY.parent / "docs"
 PAGES = [DOCS / f"{name}.md" for name in ("deployment", "kubernetes", "security", "systemd", "tenants")]
 KUBERNETES_VERSION = "1.32"
-FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc")
 _COMMAND: Any = get_command(cli)
 VARIABLES = {variable_of(field) for field in Settings.model_fields}
 DEFAULTS = Settings.model_construct()

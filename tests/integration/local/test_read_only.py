@@ -29,8 +29,6 @@ from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 T = TypeVar("T")
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes file systems read-only")
-
 
 @pytest.fixture
 def env(services: Services, migrated: str, tmp_path: Path) -> dict[str, str]:
