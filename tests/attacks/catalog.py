@@ -173,8 +173,10 @@ async def large_pages(target: Target, count: int) -> None:
 
 async def many_readers(target: Target, count: int) -> None:
     """`count` streams of one response that does not end, each on a connection of its own."""
-    begun = await target.raw(target.stream(background=True, **_HANGS))
-    path = f"/v1/responses/{re.findall(rb'resp_[0-9a-zA-Z_]+', begun)[0].decode()}"
+    async with target.connection() as (reader, writer):
+        writer.write(target.stream(background=True, **_HANGS))
+        created = await reader.readuntil(b"\n\n")
+    path = f"/v1/responses/{re.findall(rb'resp_[0-9a-zA-Z_]+', created)[0].decode()}"
     await _many_connections(target, count, target.request(f"GET {path}?stream=true"))
     await target.send("POST", f"{path}/cancel")
 
