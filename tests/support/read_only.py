@@ -1,7 +1,7 @@
 """A `longhaul` command where all file systems but /proc, /sys and /dev are read-only; tests.support.forks starts it.
 
 That is what a container with a read-only root sees. It happens in a mount namespace, so nothing changes on the machine.
-Who is not root gets a user namespace, too, in which they may do so.
+A user who is not root gets a user namespace, too, in which they may mount.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from workers.toolservers.python.jail import linux
 
 
 def main() -> None:
-    uid, gid = os.geteuid(), os.getegid()
-    linux.unshare(linux.CLONE_NEWNS | (linux.CLONE_NEWUSER if uid else 0))
-    if uid:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-            Path("/proc/self", name).write_text(text)
+    if user := os.geteuid():
+        linux.unshare_as_user(user, linux.CLONE_NEWNS)
+    else:
+        linux.unshare(linux.CLONE_NEWNS)
     linux.mount("", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         mount = line.split()[4]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from pathlib import Path
 
 from config.process import prctl
 
@@ -61,6 +62,17 @@ def _check(result: int, what: str) -> None:
 def unshare(flags: int) -> None:
     """Moves this process into new namespaces; a new process namespace holds its children. Raises OSError."""
     _check(_libc.unshare(flags), "unshare")
+
+
+def unshare_as_user(inside: int, flags: int) -> None:
+    """Moves this process into new namespaces and a new user namespace that has it alone, as user and group `inside`.
+
+    Raises OSError.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    unshare(CLONE_NEWUSER | flags)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{inside} {uid} 1"), ("gid_map", f"{inside} {gid} 1")):
+        Path(f"/proc/self/{name}").write_text(text)
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
