@@ -112,8 +112,8 @@ LARGE = call("Bash", command="head -c 12000 /dev/zero | tr '\\0' x")
 
 @pytest.fixture
 def same_length() -> Iterator[Path]:
-    """A folder whose path is as long in every run: each prompt has it, and a context that is full within an answer
-    ends the session with an error."""
+    """A folder whose path is as long in every run. The path is in each prompt, and a longer prompt can fill the context
+    within an answer, which ends the session with an error."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="claude-code-".ljust(49, "x")) as folder:
         yield Path(folder)
 
