@@ -15,7 +15,7 @@ def freeze_gc() -> None:
     """Exempts all present objects from collection, and turns it on. Call it once everything is loaded.
 
     An engine has a million objects that stay, and a full collection would look at each of them. The plain way is not
-    to call this function (docs/internals/decisions/speed.md).
+    to call this function (docs/internals/performance.md).
     """
     gc.collect()
     gc.freeze()

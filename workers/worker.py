@@ -62,7 +62,7 @@ CANNOT_CONTINUE = {
 SWITCH_SECONDS = 0.001
 """How long Celery's thread waits for the interpreter while the pool's loop is busy. It waits several times for each
 message: with Python's default of 5 ms, the last of many simultaneous requests begins late
-(docs/internals/decisions/speed.md)."""
+(docs/internals/performance.md)."""
 
 
 @asynccontextmanager

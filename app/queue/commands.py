@@ -1,7 +1,7 @@
 """Commands to workers that stop something: they are signed, so that REDIS_URL alone stops nothing.
 
 Celery's remote control goes through Redis, and obeys whoever writes there. The key is that of the relayed events, from
-Postgres (docs/internals/decisions/signed-messages.md).
+Postgres (docs/internals/decisions/messages.md).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker"
 #
 # The commit does not wait for the disk: whatever the claim leads to is a later commit in the same log, which flushes
 # it too. If Postgres crashes before that, the claim was never made: the worker is refused at its first chunk, and
-# maintenance sends the response again (docs/internals/decisions/speed.md).
+# maintenance sends the response again (docs/internals/performance.md).
 #
 # The log is from now on that of this version: older workers leave it alone.
 #

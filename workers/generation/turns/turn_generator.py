@@ -23,7 +23,7 @@ from workers.generation.suspects import SuspectGate
 
 UNSTREAMED_TOKENS = 64
 """Tokens of one delta, and so of one chunk, of a response that nobody can stream. A poll sees text this much later,
-and after a crash the next worker generates this much again (docs/internals/decisions/speed.md)."""
+and after a crash the next worker generates this much again (docs/internals/performance.md)."""
 
 GROWTH = 256
 """Tokens that a response may still generate count in the engine's cache as if they were there, up to so many. Nobody
