@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import orjson
 from fastapi import FastAPI
@@ -78,27 +79,30 @@ class Refusal(Response):
     It leaves its error in the scope, where the outermost middleware counts it.
     """
 
-    media_type = "application/json"
-
     def __init__(self, error: ApiError, headers: Mapping[str, str]) -> None:
-        super().__init__(orjson.dumps(error.error.body()), status_of(error), headers)
+        super().__init__(b"", status_of(error), headers)
         self._error = error
         self._more = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[REFUSED] = self._error
-        if not speaks_messages(scope):
-            await super().__call__(scope, receive, send)
-            return
-        request_id: str | None = scope.get(REQUEST_ID)
-        body, status = error_body(self._error, request_id), message_status(self._error)
-        headers = {**self._more, **request_header(request_id)}
-        await Response(orjson.dumps(body), status, headers, self.media_type)(scope, receive, send)
+        status, body, headers = error_answer(self._error, scope)
+        await encoded_reply(body, status, {**headers, **self._more})(scope, receive, send)
 
 
-def speaks_messages(scope: Scope) -> bool:
+def error_answer(error: ApiError, scope: Mapping[str, Any]) -> tuple[int, bytes, dict[str, str]]:
+    """Returns the status, the body and the form's own headers of an error, in the form of the API that the caller of
+    the scope speaks. Of a request that never reaches the app, the scope may have no path and no headers."""
+    if not speaks_messages(scope):
+        return status_of(error), orjson.dumps(error.error.body()), {}
+    request_id: str | None = scope.get(REQUEST_ID)
+    return message_status(error), orjson.dumps(error_body(error, request_id)), request_header(request_id)
+
+
+def speaks_messages(scope: Mapping[str, Any]) -> bool:
     """Whether the caller speaks Anthropic's API."""
-    return scope["path"].startswith("/v1/messages") or any(name == VERSION_HEADER for name, _ in scope["headers"])
+    sent = scope.get("headers", ())
+    return scope.get("path", "").startswith("/v1/messages") or any(name == VERSION_HEADER for name, _ in sent)
 
 
 def request_header(request_id: str | None) -> dict[str, str]:
@@ -181,7 +185,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         return refuse(MethodNotAllowed(message), {"allow": allowed})
     if error.status_code == STATUSES[NotFound]:
         return refuse(unknown_url(request.method, request.url.path))
-    return reply(InvalidRequest(str(error.detail)).error.body(), error.status_code, error.headers)
+    return refuse(InvalidRequest(str(error.detail)), error.headers)
 
 
 def _allowed(request: Request) -> set[str]:

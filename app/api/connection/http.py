@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from enum import Enum
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.connection.writing import BoundedWriting
-from app.api.errors import bound_error, error_headers
+from app.api.errors import bound_error, error_answer, error_headers
 from app.api.holdings import known_holdings
 from app.api.shutdown import END_SECONDS
 from app.bounds import BoundReached, UnknownAddress
-from app.protocol.errors import ApiError, HeadTooLarge, InvalidRequest, RequestTimeout, UrlTooLong, status_of
+from app.protocol.errors import ApiError, HeadTooLarge, InvalidRequest, RequestTimeout, UrlTooLong
 
 MAX_HEAD_BYTES = 64 * 1024
 """The names and values of a request's headers together, with its URL."""
@@ -39,11 +39,11 @@ class _Phase(Enum):
     NOTHING = "nothing"
 
 
-def _raw_answer(error: ApiError) -> bytes:
-    """The whole answer to a request that never reaches the app."""
-    status, body = HTTPStatus(status_of(error)), orjson.dumps(error.error.body())
-    head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
-    head += "".join(f"{name}: {value}\r\n" for name, value in error_headers(error).items())
+def _raw_answer(error: ApiError, scope: Mapping[str, Any]) -> bytes:
+    """The whole answer to a request that never reaches the app; `scope` has what is known of it."""
+    status, body, own = error_answer(error, scope)
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in {**error_headers(error), **own}.items())
     return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
 
 
@@ -205,12 +205,17 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         if self._refused:
             return
         if self._is_idle() or (self._phase is _Phase.BODY and not self.cycle.response_started):
-            self.transport.write(_raw_answer(error))
+            self.transport.write(_raw_answer(error, self._known()))
             self._linger()
         elif self._phase is _Phase.BODY:
             self._end()
         else:
             self._end_after_answer()
+
+    def _known(self) -> Mapping[str, Any]:
+        """What is known of the request: its path, before uvicorn reads it of the URL, and its headers so far."""
+        scope: Any = self.scope  # None before the first request
+        return {"path": getattr(self, "url", b"").decode("latin-1"), **(scope or {})}
 
     def _end_after_answer(self) -> None:
         """Takes no further request, and closes the connection after the answer that is under way."""

@@ -143,8 +143,17 @@ async def test_what_others_than_the_translation_refuse_names_the_senders_fields(
         assert named in error["message"], error
     broken = await api.client.post("/v1/messages", content=b"{", headers={"content-type": "application/json"})
     assert (broken.status_code, error_of(broken)["type"]) == (400, "invalid_request_error")
-    unknown = await api.client.get("/v1/messages/none")
-    assert (unknown.status_code, error_of(unknown)["type"]) == (404, "not_found_error")
+    for method, path, headers, expected in (
+        ("GET", "/v1/messages/none", {}, (404, "not_found_error")),
+        ("GET", "/v1/messages", {}, (405, "invalid_request_error")),
+        ("POST", "/v1/messages?alpha=true", {}, (400, "invalid_request_error")),
+        ("POST", "/v1/messages", {"host": "elsewhere.example"}, (421, "invalid_request_error")),
+        ("POST", "/v1/messages", {"content-encoding": "br"}, (415, "invalid_request_error")),
+        ("POST", "/v1/messages", {"content-type": "text/plain"}, (415, "invalid_request_error")),
+        ("GET", "/v1/none", VERSION, (404, "not_found_error")),
+    ):
+        answer = await api.client.request(method, path, headers=headers, content=b"{}" if method == "POST" else None)
+        assert (answer.status_code, error_of(answer)["type"]) == expected, (method, path, headers)
 
 
 async def test_an_effort_that_the_model_does_not_take_is_the_nearest_one(api: Api, player: Player) -> None:

@@ -257,6 +257,27 @@ async def test_large_heads_are_a_414_or_a_431_even_before_their_end_or_after_a_c
             await until(lambda: server.seen == ["/", "gone"])
 
 
+MESSAGES = b"POST /v1/messages?beta=true HTTP/1.1\r\nhost: here\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (MESSAGES + b"x: " + b"a" * MAX_HEAD_BYTES, 431),
+        (HEAD + b"anthropic-version: 2023-06-01\r\nx: " + b"a" * MAX_HEAD_BYTES, 431),
+        (b"POST /v1/messages?" + b"a" * MAX_URL_BYTES, 414),
+        (MESSAGES + b"content-length: 10\r\n\r\na", 408),
+        (MESSAGES + b": nothing\r\n\r\n", 400),
+    ],
+)
+async def test_what_is_refused_has_the_form_of_the_api_that_its_caller_speaks(sent: bytes, expected: int) -> None:
+    async with serving(body_seconds=SLOW) as server, client_of(server) as client:
+        await client.send(sent)
+        status, body, _ = await client.answer()
+    assert (status, body["type"], body["error"]["type"]) == (expected, "error", "invalid_request_error")
+    assert body["error"]["message"] and body["request_id"] is None
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET", HEAD, b"\r\n\r\n"])
 async def test_a_head_that_does_not_end_is_a_408_or_closed(sent: bytes) -> None:
     async with serving(head_seconds=SLOW) as server, client_of(server) as client:
