@@ -131,14 +131,19 @@ async def test_a_session_compacts_and_goes_on_beyond_the_context(same_length: Pa
     assert b"There were many outputs." in line.sent.rpartition(POST)[2]
 
 
-async def test_a_worker_that_dies_in_the_middle_of_a_stream_is_not_noticed(tmp_path: Path) -> None:
+@pytest.fixture
+def slow() -> Iterator[Longhaul]:
     with scripted_with(SLOW) as installation:
-        async with listening(installation) as line:
-            claude = ClaudeCode(tmp_path, line.root)
-            saying = asyncio.create_task(claude.say("/count 400"))
-            await until(lambda: line.received.count(DELTA) > 3 or saying.done())
-            send_all(installation.named(["celeryd"]), signal.SIGKILL)
-            session = await saying
+        yield installation
+
+
+async def test_a_worker_that_dies_in_the_middle_of_a_stream_is_not_noticed(tmp_path: Path, slow: Longhaul) -> None:
+    async with listening(slow) as line:
+        claude = ClaudeCode(tmp_path, line.root)
+        saying = asyncio.create_task(claude.say("/count 400"))
+        await until(lambda: line.received.count(DELTA) > 3 or saying.done())
+        send_all(slow.named(["celeryd"]), signal.SIGKILL)
+        session = await saying
     assert (session.text, session.is_error) == (" ".join(str(n + 1) for n in range(400)), False)
     assert line.sent.count(POST) == 1
     assert b'"type":"error"' not in line.received
@@ -163,14 +168,19 @@ async def test_what_is_refused_is_told_and_not_sent_again(tmp_path: Path, small:
     assert line.sent.count(POST) == posts
 
 
-async def test_a_limit_is_waited_for(tmp_path: Path) -> None:
-    """Five requests a minute: the sixth waits, and the session goes on."""
+@pytest.fixture
+def guarded() -> Iterator[Longhaul]:
     with scripted_with(SEEING, LONGHAUL_AUTH="keys") as installation:
-        key = limited_key(installation, 5)
-        async with listening(installation) as line:
-            claude = ClaudeCode(tmp_path, line.root, key=key)
-            script = turns(*[call("Bash", command="echo again")] * 6, "All done.")
-            session = await claude.say(script, "--allowedTools", "Bash")
+        yield installation
+
+
+async def test_a_limit_is_waited_for(tmp_path: Path, guarded: Longhaul) -> None:
+    """Five requests a minute: the sixth waits, and the session goes on."""
+    key = limited_key(guarded, 5)
+    async with listening(guarded) as line:
+        claude = ClaudeCode(tmp_path, line.root, key=key)
+        script = turns(*[call("Bash", command="echo again")] * 6, "All done.")
+        session = await claude.say(script, "--allowedTools", "Bash")
     assert (session.text, session.is_error) == ("All done.", False)
     assert b"HTTP/1.1 429 " in line.received and b"rate_limit_error" in line.received
 
