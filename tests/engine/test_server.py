@@ -354,13 +354,15 @@ def frame(**choice: Any) -> bytes:
     return b"data: " + json.dumps({"choices": [{"index": 0, "finish_reason": None, **choice}]}).encode() + b"\n\n"
 
 
+BROKEN = b'data: {"error": {"code": 503, "message": "broke"}}\n\n'
+
+
 async def test_frames_come_in_any_pieces_and_the_last_waits_for_the_end() -> None:
     whole = frame(token_ids=[1]) + frame(token_ids=[2, 3]) + frame(token_ids=[4], finish_reason="stop")
     whole += b'data: {"choices": [], "usage": {"prompt_tokens_details": {"cached_tokens": 5}}}\n\ndata: [DONE]\n\n'
     for size in (1, 7, len(whole)):
         frames = Frames()
-        found = [frames.feed(whole[start : start + size]) for start in range(0, len(whole), size)]
-        pieces = [piece for piece in found if piece is not None]
+        pieces = [piece for start in range(0, len(whole), size) for piece in frames.feed(whole[start : start + size])]
         assert [token for piece in pieces for token in piece.token_ids] == [1, 2, 3, 4]
         assert [piece.finish_reason for piece in pieces][-1] == "stop" and pieces[-1].cached_tokens == 5
 
@@ -368,10 +370,30 @@ async def test_frames_come_in_any_pieces_and_the_last_waits_for_the_end() -> Non
 async def test_a_frame_of_another_kind_and_an_error_are_told_apart() -> None:
     for data in (b"data: nonsense\n\n", b'data: {"choices": [{}]}\n\n', b"data: 5\n\n"):
         with pytest.raises(BadFrame):
-            Frames().feed(data)
+            list(Frames().feed(data))
     with pytest.raises(ErrorFrame, match="broke") as raised:
-        Frames().feed(b'data: {"error": {"code": 503, "message": "broke"}}\n\n')
+        list(Frames().feed(BROKEN))
     assert raised.value.code == 503
+    finished = frame(token_ids=[4], finish_reason="stop")
+    assert [piece.token_ids for piece in Frames().feed(finished + BROKEN)] == [[4]], "the answer is whole"
+
+
+@pytest.mark.parametrize(
+    ("code", "unreadable", "kind"),
+    [(500, b"", RequestAborted), (400, b"", InvalidSampling), (500, b"data: {]\n\n", RequestAborted)],
+)
+async def test_tokens_that_come_together_with_an_error_are_delivered_before_it(
+    code: int, unreadable: bytes, kind: type[Exception]
+) -> None:
+    raw = frame(token_ids=[1000]) + frame(token_ids=[1001, 1002]) + unreadable
+    async with serving() as server, attached(server) as engine:
+        server.raw, server.error_frame = raw, {"code": code, "message": "broke"}
+        found = []
+        with pytest.raises(kind):
+            async with aclosing(engine.generate(new_id(), PROMPT, GREEDY)) as stream:
+                async for delta in stream:
+                    found += delta.token_ids
+        assert found == [1000, 1001, 1002]
 
 
 @pytest.mark.long

@@ -136,10 +136,10 @@ class TokenServer:
         return answer
 
     async def _stream(self, answer: web.StreamResponse, request: web.Request, body: Json) -> None:
+        if self.error_frame is not None:  # in one write with `raw`
+            return await answer.write((self.raw or b"") + _frame({"error": self.error_frame}) + b"data: [DONE]\n\n")
         if self.raw is not None:
             await answer.write(self.raw)
-        if self.error_frame is not None:
-            return await answer.write(_frame({"error": self.error_frame}) + b"data: [DONE]\n\n")
         tokens = self._tokens(body)
         for index, token in enumerate(tokens):
             if index == self.cut_after:

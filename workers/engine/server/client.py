@@ -99,11 +99,10 @@ class Client:
             )
             self._open.add(response)
             async for data in response.content.iter_any():
-                if (piece := frames.feed(data)) is None:
-                    continue
-                if piece.finish_reason is None:
-                    yield piece
-                last = piece
+                for piece in frames.feed(data):
+                    if piece.finish_reason is None:
+                        yield piece
+                    last = piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if last is None or last.finish_reason is None:
                 raise EngineAway(_reason(error), counts=response is not None) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,63 +41,65 @@ class Piece:
     stop_reason: int | str | None = None
     cached_tokens: int = 0
 
+    def add(self, more: Piece) -> None:
+        self.token_ids += more.token_ids
+        self.logprobs += more.logprobs
+        self.cached_tokens = more.cached_tokens or self.cached_tokens
+        if more.finish_reason is not None:
+            self.finish_reason, self.stop_reason = more.finish_reason, more.stop_reason
+
 
 class Frames:
     """Reads one stream. The piece with the finish reason comes with the stream's end, where the usage is."""
 
     def __init__(self) -> None:
         self._rest = b""
-        self._last: Piece | None = None
-        self._cached = 0
+        self._piece = Piece()
 
-    def feed(self, data: bytes) -> Piece | None:
-        """What these bytes complete, as one piece. Raises BadFrame or ErrorFrame."""
+    def feed(self, data: bytes) -> Iterator[Piece]:
+        """What these bytes complete, as one piece at most. Then raises BadFrame or ErrorFrame, if one came behind it.
+
+        Behind the finish reason no error counts: the answer is whole.
+        """
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_FRAME_BYTES:
-            raise BadFrame(f"it sends a line of more than {MAX_FRAME_BYTES} bytes")
-        piece, is_done = Piece(), False
-        for line in lines:
-            if line.startswith(_DATA):
-                content = line[len(_DATA) :].strip()
-                is_done = content == _DONE
-                if not is_done:
-                    self._read(content, piece)
-        if self._last is None and piece.finish_reason is not None:
-            self._last = piece
-        elif self._last is not None:
-            self._last = _joined(self._last, piece)
-        if self._last is None:
-            return piece if piece.token_ids else None
-        if not is_done:
-            return None
-        self._last.cached_tokens = self._cached
-        return self._last
-
-    def _read(self, content: bytes, piece: Piece) -> None:
+        contents = [line[len(_DATA) :].strip() for line in lines if line.startswith(_DATA)]
+        error: BadFrame | ErrorFrame | None = None
         try:
-            frame = orjson.loads(content)
-            if "error" in frame:
-                error = frame["error"]
-                raise ErrorFrame(int(error.get("code") or 500), str(error.get("message", "")))
-            if usage := frame.get("usage"):
-                self._cached = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
-            for choice in frame["choices"]:
-                piece.token_ids += map(int, choice["token_ids"] or ())
-                if found := choice.get("logprobs"):
-                    piece.logprobs += map(_logprobs, found["content"])
-                piece.finish_reason = choice["finish_reason"] or piece.finish_reason
-                piece.stop_reason = choice.get("stop_reason")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadFrame(f"its frames are none of vLLM's token route ({type(error).__name__})") from None
+            for content in contents:
+                if content != _DONE:
+                    self._piece.add(_piece_of(content))
+            if len(self._rest) > MAX_FRAME_BYTES:
+                raise BadFrame(f"it sends a line of more than {MAX_FRAME_BYTES} bytes")
+        except (BadFrame, ErrorFrame) as found:
+            error = found
+        if self._piece.finish_reason is None:
+            piece, self._piece = self._piece, Piece()
+            if piece.token_ids:
+                yield piece
+            if error is not None:
+                raise error
+        elif error is not None or _DONE in contents:
+            yield self._piece
 
 
-def _joined(first: Piece, more: Piece) -> Piece:
-    return Piece(
-        first.token_ids + more.token_ids,
-        [*first.logprobs, *more.logprobs],
-        more.finish_reason or first.finish_reason,
-        first.stop_reason if more.finish_reason is None else more.stop_reason,
-    )
+def _piece_of(content: bytes) -> Piece:
+    """Of one frame."""
+    piece = Piece()
+    try:
+        frame = orjson.loads(content)
+        if "error" in frame:
+            error = frame["error"]
+            raise ErrorFrame(int(error.get("code") or 500), str(error.get("message", "")))
+        if usage := frame.get("usage"):
+            piece.cached_tokens = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+        for choice in frame["choices"]:
+            piece.token_ids += map(int, choice["token_ids"] or ())
+            if found := choice.get("logprobs"):
+                piece.logprobs += map(_logprobs, found["content"])
+            piece.finish_reason, piece.stop_reason = choice["finish_reason"], choice.get("stop_reason")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadFrame(f"its frames are none of vLLM's token route ({type(error).__name__})") from None
+    return piece
 
 
 def _logprobs(entry: Mapping[str, Any]) -> Mapping[int, Logprob]:
