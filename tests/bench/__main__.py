@@ -17,7 +17,7 @@ import typer
 from app.local.errors import LocalError
 from config.models import load_models
 from config.settings import CHECKOUT, ConfigError
-from tests.bench import neighbours, page, path
+from tests.bench import neighbours, page, path, told
 from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Variant
 from tests.bench.contenders.models import DEMO, ENGINE_ARGS, Served
@@ -158,6 +158,21 @@ def neighbours_command(
                 await asyncio.to_thread(server.start)
                 url = server.url
             say(await neighbours.measure(url.rstrip("/"), server, folder, sizes, say))
+
+    perform(measure)
+
+
+@cli.command("told")
+def told_command(
+    rate: Annotated[float, typer.Option(help="Endings a second.")] = told.Sizes().rate,
+    seconds: Annotated[float, typer.Option(help="Duration of each scene.")] = told.Sizes().seconds,
+    rounds: Annotated[int, typer.Option(min=1, help="Of the two scenes, in turn.")] = told.Sizes().rounds,
+) -> None:
+    """Measure how soon a webhook tells of an end, alone and beside a dead endpoint. Prints a table."""
+
+    async def measure() -> None:
+        with open_folder() as folder:
+            say(await told.measure(folder, told.Sizes(rate, seconds, rounds), say))
 
     perform(measure)
 
