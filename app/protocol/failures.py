@@ -11,6 +11,8 @@ from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.response import code_of
 from app.protocol.status import Status
 
+_FIELDS = CreateResponse.model_fields.keys() - {"prompt"}
+"""Those that a worker may refuse. Engines call what they are given a prompt: that is the caller's `input`."""
 _FIELD = re.compile(r"([a-z_]+)(?:\.[a-z_]+|\[\d+\])*(?=:? )")
 
 
@@ -40,6 +42,6 @@ def cancelled() -> InvalidRequest:
 def field_of(message: str) -> str | None:
     """Returns the field of the request that a worker's message begins with, if it begins with one."""
     found = _FIELD.match(message)
-    if found is None or found.group(1) not in CreateResponse.model_fields:
+    if found is None or found.group(1) not in _FIELDS:
         return None
     return found.group(0)

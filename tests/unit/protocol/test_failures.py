@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.protocol.failures import field_of
+from app.protocol.failures import failure, field_of
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,9 @@ from app.protocol.failures import field_of
         ("tools[0].format.definition: line 1", "tools[0].format.definition"),
         ("min_tokens must be at most 5", "min_tokens"),
         ("chat_template_kwargs.x cannot be set", "chat_template_kwargs.x"),
+        ("prompt is too long: 9 tokens", None),
+        ("prompt: it has 9 tokens", None),
+        ("prompt[3]: it is no token", None),
         ("the chat template refuses the messages: no role", None),
         ("image_url must be a data: URL", None),
         ("'input' holds nothing that the model can be shown", None),
@@ -21,3 +24,8 @@ from app.protocol.failures import field_of
 )
 def test_a_message_that_begins_with_a_field_names_it(message: str, field: str | None) -> None:
     assert field_of(message) == field
+
+
+@pytest.mark.parametrize("code", ["context_length_exceeded", "invalid_prompt"])
+def test_what_an_engine_calls_the_prompt_is_the_callers_input(code: str) -> None:
+    assert failure({"code": code, "message": "prompt is too long: 9 tokens"}).error.param == "input"
