@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import json
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -39,12 +40,20 @@ PLACES = 2
 ATTEMPTS = 2
 """How often a PDF is read whose process is ended from outside."""
 _PDF = b"%PDF-"
+_PDF_HEADER = re.compile(rb"(?:\xef\xbb\xbf)?\s*%PDF-\d\.\d\s*[\r\n%]")
+"""A line that a PDF begins with. One that a sentence goes on in is a text about PDFs."""
 _HEAD_BYTES = 1024
 """Within which a PDF says that it is one."""
 _ESCAPED = 6
 """How many times longer a text may be as JSON."""
 _CODE = code_of(pdf_program.__name__)
-_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins with UTF-16's
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 _REFUSALS = {
     ENCRYPTED: ("file_encrypted", "it is encrypted; send it without a password"),
@@ -142,7 +151,16 @@ class DocumentReader:
 
 
 def is_pdf(head: bytes) -> bool:
-    return _PDF in head
+    """Whether a file with this beginning is a PDF: other bytes may stand before its header, but no text."""
+    return _PDF_HEADER.match(head) is not None or (_PDF in head and not _is_text(head))
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeError:
+        return False
+    return b"\0" not in head
 
 
 async def _job(about: bytes, pdf: Document) -> AsyncGenerator[bytes, None]:

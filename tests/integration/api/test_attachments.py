@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import gzip
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -85,6 +86,12 @@ async def test_the_model_reads_a_file_with_its_name(api: Api, client: Client, db
         ("notes.md", "# Größe\n".encode(), "# Größe\n"),
         ("data.csv", b"\xef\xbb\xbfa,b\r\n1,2", "a,b\r\n1,2"),
         ("old.txt", "Grüße".encode("utf-16"), "Grüße"),
+        ("wide.txt", "Grüße \U0001f600".encode("utf-32"), "Grüße \U0001f600"),
+        ("big_endian.txt", codecs.BOM_UTF32_BE + "Grüße".encode("utf-32-be"), "Grüße"),
+        ("about.md", b"A PDF begins with\n\n%PDF-1.7\n", "A PDF begins with\n\n%PDF-1.7\n"),
+        ("header.txt", b"%PDF-1.7 is what a PDF begins with.", "%PDF-1.7 is what a PDF begins with."),
+        ("source.md", b"The smallest PDF:\n" + pdfs.pdf("Hi"), "The smallest PDF:\n" + pdfs.pdf("Hi").decode()),
+        ("fetched", b"\xff\r\n" + pdfs.pdf("Hello"), "Hello"),
         ("paper", pdfs.pdf("Hello there", "Second page"), "Hello there\n\nSecond page"),
         ("empty.txt", b"", ""),
     ):
@@ -144,8 +151,10 @@ async def test_what_cannot_be_read_is_refused_by_the_name_of_its_field(api: Api,
         ("locked.pdf", pdfs.encrypted(), "file_encrypted"),
         ("scanned.pdf", pdfs.pdf(""), "file_without_text"),
         ("broken.pdf", b"%PDF-1.7\nno PDF at all", "invalid_file"),
+        ("notes.txt", b"%PDF-1.7\n\nis what a PDF begins with", "invalid_file"),
         ("bomb.pdf", pdfs.bomb(300 * 2**20), "file_too_costly"),
         ("long.txt", b"a" * 300_000, "file_too_large"),
+        ("cut.txt", codecs.BOM_UTF32_LE + b"a\0\0", "invalid_encoding"),
         ("latin.txt", "Größe".encode("latin-1"), "invalid_encoding"),
         ("program.exe", b"MZ\0\0", "unsupported_file"),
         ("word.docx", b"PK\3\4\0\0", "unsupported_file"),
