@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from workers.engine.base import InvalidPrompt
+
+_TAG = re.compile(r"<\s*/?\s*(file\d*)(?!\w)", re.IGNORECASE)
+_ESCAPES = str.maketrans({'"': "&quot;", "<": "&lt;", ">": "&gt;"})
 
 Result = str | Sequence[Mapping[str, Any]]
 """What a tool returned: text, or parts of a message's content."""
@@ -17,11 +22,16 @@ def text_of(content: str | Iterable[Mapping[str, Any]]) -> str:
 
 
 def file_text(part: Mapping[str, Any]) -> str:
-    """A file as models are shown it: its name, and its text."""
+    """A file as models are shown it: its name, and its text.
+
+    A text with such tags stands between others (`<file2 ...>`), so that it cannot end its file, or begin another.
+    """
     if "text" not in part:
         raise InvalidPrompt("a file was not read before its request was stored")
-    name = part.get("filename") or "file"
-    return f'<file name="{name}">\n{part["text"]}\n</file>\n'
+    text, name = part["text"], " ".join((part.get("filename") or "").translate(_ESCAPES).split()) or "file"
+    used = {found.lower() for found in _TAG.findall(text)}
+    tag = next(each for number in count(1) if (each := "file" if number == 1 else f"file{number}") not in used)
+    return f'<{tag} name="{name}">\n{text}\n</{tag}>\n'
 
 
 def part_text(part: Mapping[str, Any]) -> str:
