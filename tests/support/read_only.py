@@ -6,7 +6,7 @@ A user who is not root gets a user namespace, too, in which they may mount.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -23,7 +23,16 @@ def main() -> None:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         mount = line.split()[4]
         if not mount.startswith(("/proc", "/sys", "/dev")):
-            with contextlib.suppress(OSError):  # hidden below another one
-                linux.mount("", mount, "", linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY)
+            _make_read_only(mount)
     os.environ["HOME"] = "/nonexistent"
     longhaul()
+
+
+def _make_read_only(mount: str) -> None:
+    """A mount that is hidden below another one, or out of this user's reach, stays as it is."""
+    try:
+        locked = os.statvfs(mount).f_flag & (linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
+        linux.mount("", mount, "", linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | locked)
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            raise
