@@ -55,7 +55,7 @@ def ending(response: Mapping[str, Any], stop: str | None) -> Json:
     parts = [part for item in response["output"] if item["type"] == MESSAGE for part in item["content"]]
     if reason == MAX_TOKENS:
         asked, got = response["max_output_tokens"], response["usage"]["output_tokens"]
-        is_full = asked is not None and got < asked  # the context was full before the answer was as long as asked for
+        is_full = got < asked  # the context was full before the answer was as long as asked for
         return {"stop_reason": "model_context_window_exceeded" if is_full else "max_tokens", "stop_sequence": None}
     if any(part["type"] == "refusal" for part in parts):
         return {"stop_reason": "refusal", "stop_sequence": None}

@@ -162,7 +162,7 @@ summaries = st.sampled_from([None, "auto", "concise", "detailed"])
 
 
 def new_stream(response_id: str = "resp_0a1b", *, summary: str | None = None) -> ResponseStream:
-    request = stored_request(reasoning={"effort": None, "summary": summary})
+    request = stored_request(reasoning={"effort": None, "summary": summary}, max_output_tokens=5)
     return ResponseStream(response_object(request, response_id=response_id, created_at=1_700_000_000))
 
 
