@@ -106,10 +106,18 @@ class TaskQueue:
     async def ask_to_count(self, worker: str, key: str, project: str, sealed: str) -> None:
         """Leaves the project's sealed prompt under a key, and tells the worker to count its tokens.
 
-        Raises QueueUnavailable. Nobody repeats what is lost: the caller waits for COUNT_SECONDS, and asks again.
+        Raises QueueUnavailable. The command may be lost; then the prompt stays there, for COUNT_SECONDS.
         """
         await self._command(lambda: cast(Awaitable[object], self._client.set(key, sealed, ex=COUNT_SECONDS)))
+        await self.tell_to_count(worker, key, project)
+
+    async def tell_to_count(self, worker: str, key: str, project: str) -> None:
+        """Raises QueueUnavailable."""
         await self._command_workers(Command.COUNT, {"key": key, "project": project}, worker)
+
+    async def has_prompt(self, key: str) -> bool:
+        """Whether no worker has taken what `ask_to_count` left. Raises QueueUnavailable."""
+        return bool(await self._command(lambda: self._client.exists(key)))
 
     async def take_prompt(self, key: str) -> bytes | None:
         """Returns what `ask_to_count` left; None: its caller waits no longer. Raises QueueUnavailable."""

@@ -33,7 +33,7 @@ from config.settings import Settings
 from config.version import VERSION
 
 LOOK_SECONDS = 1.0
-"""The pause between two looks for a worker."""
+"""The pause between two looks for a worker, and before the first look whether one has taken the prompt."""
 BODIES = 4
 """Prompts that wait in Redis have so many times the largest body together, as requests that are being accepted have."""
 
@@ -91,7 +91,7 @@ class PromptCounter:
                     with await self.prompts.wait(project, len(sealed)):
                         await self._queue.ask_to_count(node, key, project, sealed)
                         del sealed
-                        yield partial(_answer, subscription)
+                        yield partial(self._answer, project, key, subscription)
             except TimeoutError:
                 message = f"No worker counted the tokens within {COUNT_SECONDS} s; send the request again."
                 raise TimedOut(message, code="count_timeout") from None
@@ -106,16 +106,20 @@ class PromptCounter:
                 return node
             await asyncio.sleep(LOOK_SECONDS)
 
-
-async def _answer(subscription: Subscription) -> int:
-    while not (received := subscription.take(-1)):
-        if received is None:
-            raise Unavailable("The connection to Redis broke; send the request again.")
-        await subscription.wait(COUNT_SECONDS)
-    reply = orjson.loads(received[0].frames)
-    if "error" in reply:
-        raise failure(reply["error"])
-    return int(reply["tokens"])
+    async def _answer(self, project: str, key: str, subscription: Subscription) -> int:
+        """Asks again if no worker takes the prompt: one that has just registered does not hear commands yet."""
+        pause = LOOK_SECONDS
+        while not (received := subscription.take(-1)):
+            if received is None:
+                raise Unavailable("The connection to Redis broke; send the request again.")
+            await subscription.wait(pause)
+            pause *= 2
+            if not subscription.has_received and await self._queue.has_prompt(key):
+                await self._queue.tell_to_count(await self._node(key.partition("#")[0]), key, project)
+        reply = orjson.loads(received[0].frames)
+        if "error" in reply:
+            raise failure(reply["error"])
+        return int(reply["tokens"])
 
 
 def _sealed(row: NewResponse, sealer: Sealer) -> str:

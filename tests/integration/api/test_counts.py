@@ -132,6 +132,21 @@ async def test_without_a_worker_a_caller_waits_until_one_is_there(
         assert (await asking).status_code == 200
 
 
+async def test_a_worker_that_did_not_hear_is_asked_again(api: Api, w: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has just registered does not listen to commands yet."""
+    count_it, asked = w.counter.count, 0
+
+    async def second(**what: str) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            await count_it(**what)
+
+    monkeypatch.setattr(counter, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(w.counter, "count", second)
+    assert await count(api, **HELLO) > 0
+
+
 async def test_a_worker_that_stops_says_so(api: Api, w: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = asyncio.Event()
 
