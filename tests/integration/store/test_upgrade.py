@@ -74,7 +74,7 @@ async def other_database(
 
 async def drop(services: Any, name: str) -> None:
     server = Database(services.owner_url, 1)
-    await server.execute(text(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
+    await server.execute(text(f"DROP DATABASE IF EXISTS {name}"))
     await server.close()
 
 
