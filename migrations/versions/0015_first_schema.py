@@ -219,85 +219,54 @@ CREATE TABLE usage (
 );
 
 CREATE TABLE responses (
+    -- What no update changes is first, then what dispatches and claims change, and last what ends change: Postgres logs
+    -- a row from its first change to its last. A request stands before both.
+
+    -- Where it stands among all responses: the order in which Postgres inserted them, whatever any clock says.
+    position BIGINT GENERATED ALWAYS AS IDENTITY,
+    -- By the API's clock, and shown to clients: it orders nothing.
+    created_at TIMESTAMPTZ NOT NULL,
+    -- When Postgres inserted the row, by its own clock: erasures go by it (tenants/erasure.py).
+    inserted_at TIMESTAMPTZ DEFAULT now() NOT NULL,
+    context_bytes BIGINT NOT NULL,
+    -- Responses in its chain, itself included, and the bytes of all before it (context/size.py).
+    chain_length INTEGER NOT NULL,
+    -- Bytes of JSON, so that no read unpacks it to learn its length: of the request, and of its input.
+    request_bytes INTEGER GENERATED ALWAYS AS (octet_length(CAST(request AS text))) STORED NOT NULL,
+    input_bytes INTEGER NOT NULL,
+    -- Estimated tokens.
+    cost INTEGER NOT NULL,
+    priority SMALLINT NOT NULL,
+    background BOOLEAN NOT NULL,
+    stream BOOLEAN NOT NULL,
+    store BOOLEAN NOT NULL,
     id TEXT NOT NULL,
     -- That of a key, which has a foreign key, or the default. One here would lock the project's row in every insert:
     -- about 7 % of its time with three connection pools in one process (5 of 76 us, a rough number).
     project TEXT NOT NULL,
     model TEXT NOT NULL,
     queue TEXT NOT NULL,
-    priority SMALLINT NOT NULL,
-    status TEXT NOT NULL,
-    background BOOLEAN NOT NULL,
-    stream BOOLEAN NOT NULL,
-    store BOOLEAN NOT NULL,
-    -- What the request includes, for those who do not read it; NULL: nothing.
-    include TEXT[],
-    previous_response_id TEXT,
-    conversation_id TEXT,
-    -- Responses in its chain, itself included, and the bytes of all before it (context/size.py).
-    chain_length INTEGER NOT NULL,
-    context_bytes BIGINT NOT NULL,
     -- JSON, not JSONB: a model may write U+0000, which JSONB refuses.
     request JSON NOT NULL,
     -- That of the request, for lists, which unpack no request; NULL: none.
     metadata JSON,
-    -- Bytes of JSON, so that no read unpacks it to learn its length: of the request, of its input, and of `output` with
-    -- `tool_results`.
-    request_bytes INTEGER GENERATED ALWAYS AS (octet_length(CAST(request AS text))) STORED NOT NULL,
-    input_bytes INTEGER NOT NULL,
-    output_bytes INTEGER GENERATED ALWAYS AS (
-        coalesce(octet_length(CAST(output AS text)), 0) + coalesce(octet_length(CAST(tool_results AS text)), 0)
-    ) STORED NOT NULL,
-    -- What later requests answer in its input and output; NULL: nothing (protocol/answerable.py).
-    call_ids TEXT[],
-    approvals TEXT[],
+    -- What the request includes, for those who do not read it; NULL: nothing.
+    include TEXT[],
+    previous_response_id TEXT,
+    conversation_id TEXT,
     -- Of the items of its input, but those that were made for it: no later request adds the same; NULL: none.
     input_ids TEXT[],
-    messages_bytes INTEGER GENERATED ALWAYS AS (coalesce(octet_length(CAST(messages AS text)), 0)) STORED NOT NULL,
-    -- Of its log (`chunks.bytes`), since it has ended; before, the log grows and nobody counts it.
-    log_bytes BIGINT DEFAULT 0 NOT NULL,
-    attempt INTEGER DEFAULT 0 NOT NULL,
-    crashes INTEGER DEFAULT 0 NOT NULL,
-    worker TEXT,
-    output JSON,
-    -- What models are told of the hosted tools' calls in `output`; clients never see it (context/contents.py).
-    tool_results JSON,
-    -- `input_messages` and `output_messages`, if the request asked for them.
-    messages JSON,
-    usage JSON,
-    error JSON,
-    -- That of the error, for lists: Postgres cannot look into JSON with U+0000.
-    error_code TEXT,
-    incomplete_details JSON,
-    -- By the API's clock, and shown to clients: it orders nothing.
-    created_at TIMESTAMPTZ NOT NULL,
-    -- When Postgres inserted the row, by its own clock: erasures go by it (tenants/erasure.py).
-    inserted_at TIMESTAMPTZ DEFAULT now() NOT NULL,
-    -- Where it stands among all responses: the order in which Postgres inserted them, whatever any clock says.
-    position BIGINT GENERATED ALWAYS AS IDENTITY,
-    started_at TIMESTAMPTZ,
-    -- When its last attempt began.
-    claimed_at TIMESTAMPTZ,
-    finished_at TIMESTAMPTZ,
-    sent_at TIMESTAMPTZ,
-    -- The node of the worker that it was sent to last, or that claimed it: there the prefix of its prompt was read.
-    sent_to TEXT,
+    -- The API key of its caller; NULL: no key was asked for.
+    key_id TEXT,
+    -- The id of the request that made it, and the trace that it belongs to (access/trace_context.py).
+    request_id TEXT,
+    traceparent TEXT,
+    tracestate TEXT,
     -- What else has the same value begins with the same prompt; NULL: nobody knows (new_rows.py).
     affinity BIGINT,
-    sends INTEGER DEFAULT 0 NOT NULL,
-    -- Estimated tokens.
-    cost INTEGER NOT NULL,
-    -- The tokens that its flow was charged (dispatch.py); NULL: none, because it waits, or was sent without waiting.
-    charged INTEGER,
-    -- Whether it takes one of the places that are kept for foreground responses (new_rows.py, dispatch.py).
-    foreground_place BOOLEAN DEFAULT false NOT NULL,
-    -- How often it has yielded, and whether it waits for its turn since (claims.py).
-    yields SMALLINT DEFAULT 0 NOT NULL,
-    yielded BOOLEAN DEFAULT false NOT NULL,
     -- How long the response may run. A claim sets `run_deadline` from it; a yield takes back what is left.
     run_seconds FLOAT,
     queue_deadline TIMESTAMPTZ,
-    run_deadline TIMESTAMPTZ,
     -- When the window of work in windows ends. What is not final then fails (endings.py).
     due_at TIMESTAMPTZ,
     -- What goes before the position in its flow: of work in windows its deadline, in microseconds; of a continuation
@@ -307,13 +276,6 @@ CREATE TABLE responses (
     heads TEXT,
     idempotency_key TEXT,
     fingerprint BYTEA,
-    -- Where the events are: `live` chunks, `merged` into a row a page, or `deleted`. A log of less than 8,192 bytes
-    -- counts as merged from its end on: to merge it costs more than its few rows.
-    log TEXT DEFAULT 'live' NOT NULL,
-    -- Of the newest process that may have written to the row or its log (layout.py).
-    layout SMALLINT NOT NULL,
-    -- The API key of its caller; NULL: no key was asked for.
-    key_id TEXT,
     -- The response whose request it repeats, because an operator said so (operations/retries.py).
     retry_of TEXT,
     -- The batch whose line it is, which one of its lines (from 1 on; blank ones do not count), and what the line calls
@@ -326,13 +288,59 @@ CREATE TABLE responses (
     reserved_input BIGINT,
     reserved_output BIGINT,
     reserved_bytes BIGINT,
-    -- What no update changes is last, or first: Postgres logs a row from its first change to its last.
-    -- The id of the request that made it, and the trace that it belongs to (access/trace_context.py).
-    request_id TEXT,
-    traceparent TEXT,
-    tracestate TEXT,
+
+    -- What dispatches and claims change.
+
+    sent_at TIMESTAMPTZ,
+    started_at TIMESTAMPTZ,
+    -- When its last attempt began.
+    claimed_at TIMESTAMPTZ,
+    run_deadline TIMESTAMPTZ,
+    attempt INTEGER DEFAULT 0 NOT NULL,
+    sends INTEGER DEFAULT 0 NOT NULL,
+    crashes INTEGER DEFAULT 0 NOT NULL,
+    -- The tokens that its flow was charged (dispatch.py); NULL: none, because it waits, or was sent without waiting.
+    charged INTEGER,
+    -- Of the newest process that may have written to the row or its log (layout.py).
+    layout SMALLINT NOT NULL,
+    -- How often it has yielded, and whether it waits for its turn since (claims.py).
+    yields SMALLINT DEFAULT 0 NOT NULL,
+    yielded BOOLEAN DEFAULT false NOT NULL,
+    -- Whether it takes one of the places that are kept for foreground responses (new_rows.py, dispatch.py).
+    foreground_place BOOLEAN DEFAULT false NOT NULL,
+    -- The node of the worker that it was sent to last, or that claimed it: there the prefix of its prompt was read.
+    sent_to TEXT,
     -- The attempts, if any, that handed it over (`handed_over`).
     history JSONB,
+
+    -- What ends change.
+
+    worker TEXT,
+    status TEXT NOT NULL,
+    finished_at TIMESTAMPTZ,
+    -- Of its log (`chunks.bytes`), since it has ended; before, the log grows and nobody counts it.
+    log_bytes BIGINT DEFAULT 0 NOT NULL,
+    -- Bytes of JSON, too: of `output` with `tool_results`, and of `messages`.
+    output_bytes INTEGER GENERATED ALWAYS AS (
+        coalesce(octet_length(CAST(output AS text)), 0) + coalesce(octet_length(CAST(tool_results AS text)), 0)
+    ) STORED NOT NULL,
+    messages_bytes INTEGER GENERATED ALWAYS AS (coalesce(octet_length(CAST(messages AS text)), 0)) STORED NOT NULL,
+    -- Where the events are: `live` chunks, `merged` into a row a page, or `deleted`. A log of less than 8,192 bytes
+    -- counts as merged from its end on: to merge it costs more than its few rows.
+    log TEXT DEFAULT 'live' NOT NULL,
+    output JSON,
+    -- What models are told of the hosted tools' calls in `output`; clients never see it (context/contents.py).
+    tool_results JSON,
+    -- `input_messages` and `output_messages`, if the request asked for them.
+    messages JSON,
+    usage JSON,
+    error JSON,
+    -- That of the error, for lists: Postgres cannot look into JSON with U+0000.
+    error_code TEXT,
+    incomplete_details JSON,
+    -- What later requests answer in its input and output; NULL: nothing (protocol/answerable.py).
+    call_ids TEXT[],
+    approvals TEXT[],
     CONSTRAINT responses_pkey PRIMARY KEY (id),
     CONSTRAINT responses_priority_known CHECK (priority IN (1, 2, 3, 6, 8, 9, 10)),
     CONSTRAINT responses_due_in_window
