@@ -1,4 +1,4 @@
-"""docs/metrics.md lists every metric of the code, with its kind, its labels and its sentence, and every alert."""
+"""docs/metrics.md lists every metric of the code, with its kind, its labels and its sentence."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def test_the_page_has_each_metric_with_its_kind_and_its_sentence() -> None:
     assert documented == written
 
 
-def test_the_page_has_each_alert_in_the_order_of_the_file() -> None:
-    rows = re.findall(r"^\| \[`(Longhaul\w+)`\]\(runbook\.md#longhaul\w+\) \| .+ \|$", PAGE, re.MULTILINE)
-    assert rows == [rule["alert"] for rule in alerts()]
+def test_every_alert_has_its_severity_and_a_summary() -> None:
     for rule in alerts():
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert rule["annotations"]["summary"]
