@@ -6,6 +6,8 @@ import logging
 
 from app.access.changes import AuditType, Changes
 from app.announcer import Announcer
+from app.protocol.status import BatchStatus
+from app.store.batches import changes as batch_changes
 from app.store.database import Database, StoreUnavailable
 from app.store.files import expiry
 from app.store.responses import endings
@@ -33,9 +35,17 @@ async def erase_due(db: Database, pubsub: PubSub, announcer: Announcer, seconds:
                 log.info("%s is erased", erasure.project)
 
 
+async def end_batches(db: Database, erasure: Erasure) -> None:
+    """None of its batches makes a response any more. Those that are finalizing make none already."""
+    async with db.begin() as connection:
+        for batch_id in await erasure.lock_unfinished_batches(connection):
+            for status in (BatchStatus.CANCELLING, BatchStatus.CANCELLED):
+                await batch_changes.move(connection, batch_id, status)
+
+
 async def _erase(db: Database, announcer: Announcer, erasure: Erasure) -> int:
     """Cancels and deletes what there is; returns how many responses, batches, conversations and files were deleted."""
-    await erasure.end_batches(db)
+    await end_batches(db, erasure)
     while unfinished := await erasure.unfinished(db, endings.MAX_CANCELLED):
         results = await endings.cancel_all(db, unfinished, erasure.project)
         await announcer.tell(*(result for result in results if isinstance(result, EndResult)))

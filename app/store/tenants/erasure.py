@@ -52,17 +52,15 @@ _DELETE_RESPONSES = text(
     ))
     """
 )
-# A batch that has ended makes no more responses. What its lines came to goes with it, once they have all ended, and so
-# do the parts that would have been its files.
-_END_BATCHES = text(
+_UNFINISHED_BATCHES = text(
     f"""
-    UPDATE batches SET status = 'cancelled', cancelled_at = now() WHERE id = ANY(ARRAY(
-        SELECT id FROM batches WHERE project = :project AND status IN ({UNFINISHED_BATCHES})
-            AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity')
-        ORDER BY id FOR NO KEY UPDATE
-    ))
+    SELECT id FROM batches WHERE project = :project AND status IN ({UNFINISHED_BATCHES})
+        AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity')
+    ORDER BY id FOR NO KEY UPDATE
     """
 )
+# What the lines of a batch came to goes with it, once they have all ended, and so do the parts that would have been its
+# files.
 _DELETE_BATCHES = text(
     """
     WITH gone AS (
@@ -159,10 +157,9 @@ class Erasure:
         async with db.autocommit() as connection:
             return (await connection.execute(_DELETE_RESPONSES, {**self._wanted, "limit": limit})).rowcount
 
-    async def end_batches(self, db: Database) -> None:
-        """Ends its unfinished batches: none of them makes a response any more."""
-        async with db.autocommit() as connection:
-            await connection.execute(_END_BATCHES, self._wanted)
+    async def lock_unfinished_batches(self, connection: AsyncConnection) -> list[str]:
+        """The ids of its unfinished batches, which must be ended before they are deleted."""
+        return [row.id for row in await connection.execute(_UNFINISHED_BATCHES, self._wanted)]
 
     async def delete_batches(self, db: Database, limit: int) -> int:
         """Deletes up to `limit` of its batches, whose responses have all ended; returns how many."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app.access.erasure import end_batches
 from app.protocol.status import Status
 from app.store.batches import changes as batch_changes
 from app.store.batches.changes import NewBatch
@@ -77,7 +78,7 @@ async def test_an_erasure_and_a_cancel_of_whole_batches_do_not_wait_for_each_oth
 ) -> None:
     await two_batches(db)
     own = as_role(db, MAINTENANCE)
-    erases = ERASURE.delete_batches(own, 10) if is_deleted else ERASURE.end_batches(own)
+    erases = ERASURE.delete_batches(own, 10) if is_deleted else end_batches(own, ERASURE)
     action, _ = await in_turn(db, "batches", "batch_a", started(db, ActionKind.CANCEL, ResponseFilter()), erases)
     assert action.batches == 2
     left = {row.status for row in await sql(db, "SELECT status FROM batches")}

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from sqlalchemy import text
 
+from app.access.erasure import end_batches
 from app.protocol.status import BatchStatus, Status
 from app.store.batches import changes as batches
 from app.store.batches.changes import NewBatch
@@ -163,7 +164,7 @@ async def test_what_an_erasure_ends_is_not_told_and_its_deliveries_go(db: Databa
     await batch(db)
     await sql(db, "UPDATE projects SET erase_at = clock_timestamp()")
     (due,) = await erasure.due(db, 0)
-    await due.end_batches(db)
+    await end_batches(db, due)
     await endings.cancel(db, unfinished, None)
     (after,) = await ended(db, 1)
     assert Counter(row.object_id in (unfinished, "batch_1") for row in await rows(db)) == {False: 3}
