@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.local.commands.operator_client import OperatorClient, UrlOption, ask, path
+from app.local.commands.operator_client import OperatorClient, ask, path
 from app.local.commands.output import JsonOption, progress, say, show_json
 from app.local.errors import LocalError
 
@@ -25,11 +25,10 @@ def drain(
     worker: WorkerArgument,
     wait: WaitOption = False,
     reason: ReasonOption = None,
-    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send a worker nothing more: what it runs goes on to its end, what it has not begun goes to others."""
-    found = ask(lambda api: _drain(api, worker, reason, wait=wait), url)
+    found = ask(lambda api: _drain(api, worker, reason, wait=wait))
     if as_json:
         show_json([found] if found is not None else [])
     else:
@@ -37,11 +36,9 @@ def drain(
 
 
 @commands.command()
-def undrain(
-    worker: WorkerArgument, reason: ReasonOption = None, url: UrlOption = None, as_json: JsonOption = False
-) -> None:
+def undrain(worker: WorkerArgument, reason: ReasonOption = None, as_json: JsonOption = False) -> None:
     """Send a drained worker responses again."""
-    found = ask(lambda api: api.post(path("workers", worker, "undrain"), {"reason": reason}), url)
+    found = ask(lambda api: api.post(path("workers", worker, "undrain"), {"reason": reason}))
     if as_json:
         show_json([found])
     else:

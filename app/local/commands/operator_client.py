@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 import orjson
-import typer
 
 from app.local.errors import LocalError, NotAllowed, OutOfReach
 from app.local.home import first_key, running_api
@@ -20,11 +19,6 @@ from config.settings import ConfigError, Settings, load_settings
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 """How long an answer, or a piece of one, may take: each has its own bounds at the server."""
-
-UrlOption = Annotated[
-    str | None,
-    typer.Option("--url", help="The URL of the API; by default LONGHAUL_URL, or else the API of this machine."),
-]
 
 T = TypeVar("T")
 
@@ -102,9 +96,9 @@ _KINDS: dict[int, type[Exception]] = {
 }
 
 
-def ask(act: Callable[[OperatorClient], Awaitable[T]], url: str | None = None) -> T:
+def ask(act: Callable[[OperatorClient], Awaitable[T]]) -> T:
     """Returns what `act` returns. Raises ConfigError and LocalError."""
-    return asyncio.run(_ask(load_settings(**({} if url is None else {"url": url})), act))
+    return asyncio.run(_ask(load_settings(), act))
 
 
 async def _ask(settings: Settings, act: Callable[[OperatorClient], Awaitable[T]]) -> T:

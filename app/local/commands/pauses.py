@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.local.commands.operator_client import UrlOption, ask
+from app.local.commands.operator_client import ask
 from app.local.commands.output import Column, JsonOption, column, moment, say, show, show_json
 
 commands = typer.Typer()
@@ -30,11 +30,10 @@ def pause(
     model: ModelArgument,
     project: ProjectOption = None,
     reason: ReasonOption = None,
-    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Keep a model's responses in line: background waits, foreground is refused, and what has begun goes on."""
-    made = ask(lambda api: api.post("pauses", {"model": model, "project": project, "reason": reason}), url)
+    made = ask(lambda api: api.post("pauses", {"model": model, "project": project, "reason": reason}))
     if as_json:
         show_json([made])
     else:
@@ -46,11 +45,10 @@ def resume(
     model: ModelArgument,
     project: ProjectOption = None,
     reason: ReasonOption = None,
-    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send a model's responses to workers again; each pause is ended as it was begun, with or without a project."""
-    left = ask(lambda api: api.delete("pauses", model=model, project=project, reason=reason), url)["data"]
+    left = ask(lambda api: api.delete("pauses", model=model, project=project, reason=reason))["data"]
     if as_json:
         show_json(left)
         return
@@ -60,9 +58,9 @@ def resume(
 
 
 @commands.command()
-def pauses(url: UrlOption = None, as_json: JsonOption = False) -> None:
+def pauses(as_json: JsonOption = False) -> None:
     """List what is paused."""
-    show(ask(lambda api: api.get("pauses"), url)["data"], COLUMNS, as_json=as_json)
+    show(ask(lambda api: api.get("pauses"))["data"], COLUMNS, as_json=as_json)
 
 
 def _name(pause: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.local.commands.operator_client import UrlOption, ask
+from app.local.commands.operator_client import ask
 from app.local.commands.output import Column, JsonOption, column, number, oldest_waiting, say, show_screen, waiting
 
 commands = typer.Typer()
@@ -28,11 +28,10 @@ COUNTS = (waiting(), number("sent"), number("running"), number("released"))
 def queue(
     by: Annotated[By, typer.Option("--by", help="Whose responses are counted together.")] = By.MODEL,
     limit: Annotated[int, typer.Option(help="How many lines, those with most responses first.")] = 100,
-    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Count what has not ended: what waits, what was sent, what runs, and how old the oldest is."""
-    found = ask(lambda api: api.get("queue", by=by.value, limit=limit), url)
+    found = ask(lambda api: api.get("queue", by=by.value, limit=limit))
     show_screen(found["data"], [*_names(by), *COUNTS, oldest_waiting()], as_json=as_json)
     if found["has_more"] and not as_json:
         say(f"There are more than these {limit}: name a larger --limit.", err=True)

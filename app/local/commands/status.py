@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from app.local.commands.operator_client import UrlOption, ask
+from app.local.commands.operator_client import ask
 from app.local.commands.output import (
     RATE_TIME,
     RATES_ARE,
@@ -68,12 +68,12 @@ LIMITS = (
 
 
 @commands.command()
-def status(url: UrlOption = None, as_json: JsonOption = False) -> None:
+def status(as_json: JsonOption = False) -> None:
     """Show the deployment on one screen: what is wrong or needs attention, models, workers, queue, limits.
 
     Exit status 1 if something is wrong; what needs attention alone is no failure.
     """
-    found = ask(lambda api: api.get("status"), url)
+    found = ask(lambda api: api.get("status"))
     if as_json:
         show_json([found])
     else:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.local.commands.operator_client import UrlOption, ask, path
+from app.local.commands.operator_client import ask, path
 from app.local.commands.output import JsonOption, duration, say, show_json
 
 commands = typer.Typer()
@@ -15,11 +15,10 @@ commands = typer.Typer()
 @commands.command()
 def why(
     response: Annotated[str, typer.Argument(help="The id of the response: resp_...")],
-    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say why a response does not run, where it runs, or how it ended."""
-    found = ask(lambda api: api.get(path("responses", response, "why")), url)
+    found = ask(lambda api: api.get(path("responses", response, "why")))
     if as_json:
         show_json([found])
         return

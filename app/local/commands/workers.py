@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from app.local.commands.operator_client import UrlOption, ask
+from app.local.commands.operator_client import ask
 from app.local.commands.output import (
     RATE_TIME,
     RATES_ARE,
@@ -40,8 +40,8 @@ DRAINED = (moment("drained since (UTC)", "draining_since"), column("reason", "dr
 
 
 @commands.command()
-def workers(url: UrlOption = None, as_json: JsonOption = False) -> None:
+def workers(as_json: JsonOption = False) -> None:
     """List the workers: where each runs, what it has, and how fast it is."""
-    found = ask(lambda api: api.get("workers"), url)["data"]
+    found = ask(lambda api: api.get("workers"))["data"]
     is_drained = any(each["draining_since"] is not None for each in found)
     show_screen(found, [*COLUMNS, *(DRAINED if is_drained else ())], RATES_ARE, as_json=as_json)

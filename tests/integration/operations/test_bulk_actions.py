@@ -229,7 +229,7 @@ async def test_tail_of_one_response_shows_its_events(db: Database, remote: Shell
     await endings.cancel(db, response_id, None)
     ran = await remote.run("responses", "tail", response_id)
     assert ran.status == 0, ran.err
-    assert [line.split("\t")[-1] for line in ran.out.splitlines()] == [
+    assert [line.split()[-1] for line in ran.out.splitlines()] == [
         "response.created",
         "response.queued",
         "response.failed",

@@ -124,7 +124,7 @@ class TestOverHttp:
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            ran = await remote.run("workers", "--url", f"http://127.0.0.1:{port}")
+            ran = await ShellHere.of(f"http://127.0.0.1:{port}").run("workers")
         assert (ran.status, ran.out) == (3, "")
         assert "is no API of Longhaul (status 404)" in ran.err
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from app.local.commands.operator_client import path
 from app.local.commands.responses import commands
 from app.local.commands.responses.filters import Filter
-from app.local.commands.responses.following import columns_for
 from app.local.commands.responses.group import _reach, _say_done, _tell
+from app.local.commands.responses.listing import columns_for
 from config.settings import ConfigError
 
 

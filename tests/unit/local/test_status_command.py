@@ -33,7 +33,7 @@ TOLD = {"text": "Something.", "advice": "Do this.", "code": "x", "model": "m"}
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, command: Any, answer: Any, code: int = 0) -> str:
-    monkeypatch.setattr(command, "ask", lambda act, url: answer)
+    monkeypatch.setattr(command, "ask", lambda act: answer)
     ran = CliRunner().invoke(command.commands, [])
     assert ran.exit_code == code, ran.output
     return ran.output

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from app.local.commands.operator_client import OperatorClient, UrlOption, ask, path
+from app.local.commands.operator_client import OperatorClient, ask, path
 from app.local.commands.output import (
     Column,
     JsonOption,
@@ -24,11 +24,14 @@ from app.local.commands.output import (
     show_json,
 )
 from app.local.commands.responses.filters import Filter
-from app.local.commands.responses.following import PAGE, POLL_SECONDS, columns_for, follow_events, follow_responses
 from app.local.commands.responses.grouped import grouped
+from app.local.commands.responses.listing import columns_for
 from app.operations.words import count_of
 
 commands = typer.Typer(help="See responses of all projects; cancel and retry many at once.", no_args_is_help=True)
+
+PAGE = 100
+POLL_SECONDS = 0.5
 
 
 @commands.command("list")
@@ -38,12 +41,11 @@ def list_responses(
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
     after: Annotated[str | None, typer.Option(help="Those behind the response with this id.")] = None,
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="By default the newest are first.")] = False,
-    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List responses, the newest first."""
     query = {**only.query(), "order": "asc" if oldest_first else "desc"}
-    show(ask(lambda api: _listed(api, query, limit, after), url), columns_for(query), as_json=as_json)
+    show(ask(lambda api: _listed(api, query, limit, after)), columns_for(query), as_json=as_json)
 
 
 async def _listed(api: OperatorClient, query: dict[str, Any], limit: int, after: str | None) -> list[dict[str, Any]]:
@@ -61,11 +63,10 @@ async def _listed(api: OperatorClient, query: dict[str, Any], limit: int, after:
 @commands.command("show")
 def show_response(
     response_id: Annotated[str, typer.Argument(help="The id of the response.")],
-    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell what became of a response: its states, attempts, workers and tool calls."""
-    story = ask(lambda api: api.get(path("responses", response_id)), url)
+    story = ask(lambda api: api.get(path("responses", response_id)))
     if as_json:
         show_json([story])
         return
@@ -118,30 +119,30 @@ class Wanted:
 
 @commands.command()
 @grouped(without=("error_code",))
-def cancel(only: Filter, wanted: Wanted, url: UrlOption = None) -> None:
+def cancel(only: Filter, wanted: Wanted) -> None:
     """Cancel all unfinished responses that match."""
-    _act("cancel", only, wanted, url)
+    _act("cancel", only, wanted)
 
 
 @commands.command()
 @grouped()
-def retry(only: Filter, wanted: Wanted, url: UrlOption = None) -> None:
+def retry(only: Filter, wanted: Wanted) -> None:
     """Create a new response for each failed one that matches; for cancelled ones by id, or with --status cancelled."""
-    _act("retry", only, wanted, url)
+    _act("retry", only, wanted)
 
 
-def _act(kind: str, only: Filter, wanted: Wanted, url: str | None) -> None:
+def _act(kind: str, only: Filter, wanted: Wanted) -> None:
     body = {"kind": kind, "filter": only.body(), "all": wanted.everything}
     if not body["filter"] and not wanted.everything:
         raise typer.BadParameter(f"name responses or a filter, or --all to {kind} everything")
     if wanted.reason is None and not only.names_ids:
         raise typer.BadParameter("--reason: say why, for the audit log; responses named by their ids need none")
     reason = wanted.reason or "named by their ids"
-    counted = ask(lambda api: api.post("actions", {**body, "dry_run": True}), url)
+    counted = ask(lambda api: api.post("actions", {**body, "dry_run": True}))
     if not _confirmed(kind, counted, wanted):
         raise typer.Exit(1)
     if _is_any(counted):
-        action = ask(partial(_carried_out, body={**body, "reason": reason}, wait=not wanted.no_wait), url)
+        action = ask(partial(_carried_out, body={**body, "reason": reason}, wait=not wanted.no_wait))
         _say_done(action, as_json=wanted.as_json)
 
 
@@ -219,27 +220,34 @@ ACTION_COLUMNS = (
 def actions(
     stop: Annotated[str | None, typer.Option(help="Stop the action with this id; what it has done stays.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=PAGE, help="How many at most.")] = 20,
-    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List what was done to many responses, the newest first; or stop it."""
     if stop is not None:
-        _say_done(ask(lambda api: api.post(path("actions", stop, "cancel")), url), as_json=as_json)
+        _say_done(ask(lambda api: api.post(path("actions", stop, "cancel"))), as_json=as_json)
         return
-    show(ask(lambda api: api.get("actions", limit=limit), url)["data"], ACTION_COLUMNS, as_json=as_json)
+    show(ask(lambda api: api.get("actions", limit=limit))["data"], ACTION_COLUMNS, as_json=as_json)
 
 
 @commands.command()
-@grouped(without=("ids", "created_after", "created_before"))
 def tail(
-    only: Filter,
-    response_id: Annotated[str | None, typer.Argument(help="Follow the events of this response.")] = None,
-    url: UrlOption = None,
+    response_id: Annotated[str, typer.Argument(help="The id of the response.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Follow new responses that match, and their statuses; or the types of one response's events."""
-    if response_id is not None:
-        ask(lambda api: follow_events(api, response_id, as_json=as_json), url)
-        return
-    query, statuses = replace(only, status=None).query(), frozenset(only.status or ())
-    ask(lambda api: follow_responses(api, query, statuses, as_json=as_json), url)
+    """Follow the types of a response's events."""
+    ask(lambda api: _follow(api, response_id, as_json=as_json))
+
+
+async def _follow(api: OperatorClient, response_id: str, *, as_json: bool) -> None:
+    after: int | None = None
+    while True:
+        page = await api.get(path("responses", response_id, "events"), starting_after=after)
+        for event in page["data"]:
+            after = event["sequence_number"]
+            show_json([event]) if as_json else say(f"{after} {event['type']}")
+        if not page["data"] and page["status"] not in ("queued", "in_progress"):
+            if not as_json:
+                say(page["status"])
+            return
+        if not page["has_more"]:
+            await asyncio.sleep(POLL_SECONDS)
