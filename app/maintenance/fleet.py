@@ -9,15 +9,15 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from app.metrics.labels import top
+from app.operations.models import ModelTotals, model_totals
 from app.protocol.text import type_and_places
-from app.queue.message import CLASSES, class_of, model_of
+from app.queue.message import CLASSES, model_of
 from app.store.database import Database
 from app.store.operations import snapshot
 from app.store.operations.snapshot import Snapshot
@@ -27,7 +27,7 @@ log = logging.getLogger("longhaul.metrics")
 READ_SECONDS = 4.0
 """How long a scrape waits for Postgres. Prometheus gives up after ten seconds, by default."""
 
-STATES = ("waiting", "sent", "running", "yielded", "released")
+STATES = ("waiting", "sent", "running", "released")
 _Key = tuple[str, ...]
 _CLASS = ("model", "tier", "mode")
 _WORKER_STATES = ("ready", "draining", "drained")
@@ -35,8 +35,8 @@ _SCOPES = ("model", "project")
 _ENDPOINT_STATES = ("healthy", "failing", "disabled")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "responses": (
-        "Unfinished responses: waiting in line, sent to a worker, running, yielded, or released (a worker died or"
-        " drained, and none has them yet).",
+        "Unfinished responses: waiting in line (those that yielded, too), sent to a worker, running, or released"
+        " (a worker died or drained, and none has them yet).",
         (*_CLASS, "state"),
     ),
     "oldest_queued_seconds": (
@@ -125,54 +125,25 @@ def _families(found: Mapping[str, Mapping[_Key, float]]) -> Iterator[Metric]:
 
 
 def figures(facts: Snapshot, models: Mapping[str, str]) -> dict[str, dict[_Key, float]]:
-    """The values of all GAUGES by their labels. A response of an adapter counts for the model of its queue."""
-    living = [each for each in facts.workers if each.is_living]
-    of_queue = {**{worker.queue: worker.model for worker in living}, **models}
-    known = list(dict.fromkeys(of_queue.values()))
-    tiers, modes = map(dict.fromkeys, zip(*CLASSES, strict=True))
-
-    def model(queue: str) -> str:
-        return of_queue.get(queue, model_of(queue))
-
-    responses = _zeros(known, tiers, modes, STATES)
-    oldest = _zeros(known, tiers, modes)
+    """The values of all GAUGES by their labels, zeros as well: an alert sees what comes."""
+    found: dict[str, dict[_Key, float]] = {name: defaultdict(float) for name in GAUGES}
     waiting: Counter[str] = Counter()
-    lines, suspects = _zeros(known), _zeros(known)
-    for each in facts.counts:
-        name = model(each.queue)
-        if each.state == "in_files":
-            lines[name,] += each.number
-            continue
-        key = (name, *class_of(each.priority))
-        responses[*key, each.state] += each.number
-        responses[*key, "waiting"] -= each.in_line  # they are among what waits, too
-        suspects[name,] += each.suspects
-        if each.state == "waiting":
-            waiting[each.project] += each.number
-        if each.state == "sent" or (each.state == "waiting" and not facts.is_paused(each.queue, each.project)):
-            oldest[key] = max(oldest[key], each.oldest_seconds or 0.0)
-    workers, drains, slots = _zeros(known, _WORKER_STATES), _zeros(known), _zeros(known)
-    leases: dict[_Key, float] = {}
-    for worker in living:
-        name = worker.model
-        workers[name, worker.state] += 1
-        drains[name,] += worker.draining_since is not None
-        slots[name,] += worker.slots if worker.is_ready else 0
-        leases[name,] = min(leases.get((name,), worker.lease_seconds), worker.lease_seconds)
-    paused = _zeros(known, _SCOPES)
+    every = model_totals(facts, models)
+    for model in every:
+        _add_model(found, model)
+        waiting.update(model.waiting_of)
+    for worker in facts.workers:
+        if worker.is_living:
+            found["drains"][worker.model,] += worker.draining_since is not None
+            least = found["lease_seconds"].get((worker.model,), worker.lease_seconds)
+            found["lease_seconds"][worker.model,] = min(least, worker.lease_seconds)
+    names = {model.queue: model.model for model in every}
     for pause in facts.pauses:
-        paused[model(pause.queue), "project" if pause.project else "model"] += 1
+        name = names.get(pause.queue, model_of(pause.queue))
+        found["paused"][name, "project" if pause.project else "model"] += 1
     return {
-        "responses": responses,
-        "oldest_queued_seconds": oldest,
+        **found,
         "waiting_by_project": {(name,): count for name, count in top(waiting).items()},
-        "lines_in_files": lines,
-        "suspects": suspects,
-        "workers": workers,
-        "drains": drains,
-        "paused": paused,
-        "slots": slots,
-        "lease_seconds": leases,
         "reclaimable_log_bytes": {(): float(facts.reclaimable_bytes)},
         "log_overdue_seconds": {(): facts.late.logs},
         "webhook_endpoints": {(state,): float(getattr(facts.webhooks, state)) for state in _ENDPOINT_STATES},
@@ -180,6 +151,19 @@ def figures(facts: Snapshot, models: Mapping[str, str]) -> dict[str, dict[_Key, 
     }
 
 
-def _zeros(models: Iterable[str], *labels: Iterable[str]) -> defaultdict[_Key, float]:
-    """Zeros for all of these labels: what has nothing is shown, and an alert sees it come."""
-    return defaultdict(float, dict.fromkeys(product(models, *labels), 0.0))
+def _add_model(found: Mapping[str, dict[_Key, float]], model: ModelTotals) -> None:
+    """Two queues may show the same name: the old one of a model, and its new one."""
+    name = model.model
+    for tier, mode in CLASSES:
+        totals, key = model.of_class(tier, mode), (name, tier, mode)
+        for state in STATES:
+            found["responses"][*key, state] += getattr(totals, state)
+        found["oldest_queued_seconds"][key] = max(found["oldest_queued_seconds"][key], totals.oldest_in_turn_seconds)
+    for state in _WORKER_STATES:
+        found["workers"][name, state] += model.workers[state]
+    for scope in _SCOPES:
+        found["paused"][name, scope] += 0
+    found["drains"][name,] += 0
+    found["slots"][name,] += model.slots
+    found["lines_in_files"][name,] += model.in_files
+    found["suspects"][name,] += model.suspects

@@ -1,4 +1,4 @@
-"""The deployment model by model, added up from a snapshot: pure."""
+"""The deployment model by model, added up from a snapshot for `status` and the gauges: pure."""
 
 from __future__ import annotations
 
@@ -101,9 +101,8 @@ class ModelTotals(Totals):
     def ready(self) -> int:
         return self.workers[WorkerState.READY]
 
-    def class_totals(self, priority: int) -> ClassTotals:
-        """Those of this priority's class, which are added if they are not there yet."""
-        tier, mode = class_of(priority)
+    def of_class(self, tier: str, mode: Mode) -> ClassTotals:
+        """Those of this class, which are added if they are not there yet."""
         found = next((each for each in self.classes if (each.tier, each.mode) == (tier, mode)), None)
         if found is None:
             self.classes.append(found := ClassTotals(tier=tier, mode=mode))
@@ -123,7 +122,7 @@ def model_totals(snapshot: Snapshot, models: Mapping[str, str]) -> list[ModelTot
         model, is_paused = of(count.queue), snapshot.is_paused(count.queue, count.project)
         model.add(count, is_paused=is_paused)
         if count.state != "in_files":
-            model.class_totals(count.priority).add(count, is_paused=is_paused)
+            model.of_class(*class_of(count.priority)).add(count, is_paused=is_paused)
         if count.state == "waiting":
             model.waiting_of[count.project] = model.waiting_of.get(count.project, 0) + count.number
     for model in found.values():
