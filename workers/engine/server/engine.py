@@ -12,54 +12,50 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 from app.protocol.events.deltas import FinishReason
-from app.protocol.types import Json
 from config.models import ServedModel
 from config.settings import ConfigError
-from config.shaping.proof import Proof
 from config.tools import expand_headers
 from workers.engine.base import (
     EngineAway,
     EngineDead,
     EngineDelta,
-    EngineError,
     InvalidSampling,
-    Message,
-    Prompt,
     Sampling,
 )
-from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 from workers.engine.server.client import Client, Unfit, prompt_error
 from workers.engine.server.frames import ErrorFrame
 from workers.engine.server.introduction import Server
 from workers.engine.server.request import body_of
 from workers.engine.server.watch import Watch
 from workers.engine.vllm.compat import machine
-from workers.engine.vllm.front import Front, load_front
-from workers.engine.vllm.generation import Generation
-from workers.engine.vllm.sampling import has_state
+from workers.engine.vllm.front import Front, FrontedEngine, load_front
 
 log = logging.getLogger("longhaul.engine")
 
 
-class ServerEngine:
+class ServerEngine(FrontedEngine):
     """One vLLM server. It lives on while this engine does not: `stop` ends nothing but our requests."""
 
     def __init__(self, model: ServedModel) -> None:
         assert model.upstream is not None
-        self._model = model
+        super().__init__(model)
         self._upstream = model.upstream
         self._url = model.upstream.urls[0]
         self._client: Client | None = None
         self._watch: Watch | None = None
         self._front: Front | None = None
-        self._streams: set[str] = set()
 
     @property
-    def context_length(self) -> int:
-        return self._ready().context_length
+    def front(self) -> Front:
+        if self._front is None:
+            raise EngineDead("the engine is not running")
+        return self._front
+
+    @property
+    def can_force(self) -> bool:
+        return self._server().can_force
 
     @property
     def slots(self) -> int:
@@ -78,14 +74,6 @@ class ServerEngine:
         server = self._server()
         exact = "" if server.can_force else ", without our logits processor"
         return f"{self._url} (vLLM {server.version}{exact})"
-
-    @property
-    def proof(self) -> Proof:
-        return self._ready().rendering.proof
-
-    @property
-    def efforts(self) -> Mapping[str, str | None] | None:
-        return self._ready().rendering.efforts
 
     @property
     def running(self) -> int:
@@ -123,24 +111,6 @@ class ServerEngine:
         if front is not None:
             await asyncio.to_thread(front.close)
 
-    async def render(
-        self,
-        messages: Sequence[Message],
-        template_args: Mapping[str, Any],
-        tools: Sequence[Json] = (),
-        cache_salt: str | None = None,
-    ) -> Prompt:
-        return await self._ready().render(messages, template_args, tools, cache_salt)
-
-    async def output_format(self, spec: OutputSpec) -> OutputFormat:
-        return await self._ready().output_format(spec)
-
-    async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
-        return await self._ready().harmony_grammar(spec)
-
-    def decoder(self) -> Decoder:
-        return self._ready().decoder()
-
     async def generate(
         self,
         request_id: str,
@@ -152,28 +122,18 @@ class ServerEngine:
         tokens_per_delta: int = 1,
         trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[EngineDelta]:
-        front, server = self._ready(), self._server()
-        room = front.room(prompt)
-        front.check(sampling)
+        server = self._server()
         if sampling.adapter is not None and sampling.adapter not in server.adapters:
             raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of this engine")
-        made = Generation(
-            *(prompt, sampling, committed, room),
-            can_force=server.can_force,
-            logprobs=front.logprobs,
-            reasoner=self._trusts_reasoner(sampling),
-        )
-        made.params.stream_interval = tokens_per_delta
-        if request_id in self._streams:
-            raise EngineError(f"request {request_id} is already running")
+        reasoner = self._trusts_reasoner(sampling)
+        made = self._generation(prompt, sampling, committed, tokens_per_delta, reasoner=reasoner)
         if made.is_over:
             yield EngineDelta((), FinishReason.LENGTH)
             return
         body = body_of(request_id, made, sampling.adapter or server.name, priority if server.by_priority else 0)
-        self._streams.add(request_id)
         try:
             async with (
-                front.masks.held(made.cost),
+                self._running(request_id, made),
                 aclosing(self._alive().generate(body, trace_headers or {})) as pieces,
             ):
                 async for piece in pieces:
@@ -181,20 +141,15 @@ class ServerEngine:
                         yield delta
         except ErrorFrame as error:
             raise (
-                made.aborted("error") if error.code >= 500 else prompt_error(error, len(prompt), front.context_length)
+                made.aborted("error") if error.code >= 500 else prompt_error(error, len(prompt), self.context_length)
             ) from None
         except EngineAway as error:
             if self._watch is not None:
                 self._watch.lost(error)
             raise
-        finally:
-            self._streams.discard(request_id)
-
-    def can_continue(self, sampling: Sampling) -> bool:
-        return self._server().can_force or not has_state(sampling)
 
     async def check(self) -> None:
-        self._ready()
+        await super().check()
         if self._watch is not None:
             self._watch.check()
 
@@ -203,11 +158,6 @@ class ServerEngine:
         marks. Nobody can see which parser it has."""
         structured = sampling.structured
         return self._model.reasoning_parser is not None and structured is not None and structured.thoughts is None
-
-    def _ready(self) -> Front:
-        if self._front is None:
-            raise EngineDead("the engine is not running")
-        return self._front
 
     def _alive(self) -> Client:
         """Raises EngineAway: a server that is away gets nothing."""

@@ -6,35 +6,28 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import Any
 
 from vllm import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMError
 
 from app.protocol.events.deltas import FinishReason
-from app.protocol.types import Json
 from config.models import ServedModel
 from config.settings import ConfigError
-from config.shaping.proof import Proof
 from workers.engine.base import (
     EngineDead,
     EngineDelta,
     EngineError,
     InvalidSampling,
-    Message,
-    Prompt,
     Sampling,
 )
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
-from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 from workers.engine.scratch import Scratch
 from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.compat import machine, processes
 from workers.engine.vllm.cpu_executor import compute_threads
 from workers.engine.vllm.errors import error_message, sampling_message
-from workers.engine.vllm.generation import Generation
+from workers.engine.vllm.front import Front, FrontedEngine
 from workers.engine.vllm.loading import Loaded, load
-from workers.engine.vllm.sampling import has_state
 
 _KILL_INTERVAL = 0.1
 """Seconds between attempts to end an engine that is still starting."""
@@ -43,22 +36,25 @@ _GONE_SECONDS = 10.0
 _DEAD = "the engine has died"
 
 
-class VllmEngine:
+class VllmEngine(FrontedEngine):
     """One AsyncLLM. A lifeline (`lifeline.py`) ties vLLM's processes to this one."""
 
     def __init__(self, model: ServedModel) -> None:
-        self._model = model
+        super().__init__(model)
         self._lifeline = Lifeline(CPU_NICENESS if self.on_cpu else 0)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")  # one for life: the lifeline depends on it
         self._scratch = Scratch()  # for vLLM's sockets, which it leaves behind
         self._stopping = asyncio.Lock()
         self._launch: asyncio.Future[Loaded] | None = None
         self._loaded: Loaded | None = None
-        self._streams: set[str] = set()
 
     @property
-    def context_length(self) -> int:
-        return processes.context_length(self._llm())
+    def front(self) -> Front:
+        return self._alive().front
+
+    @property
+    def can_force(self) -> bool:
+        return self._alive().can_force
 
     @property
     def slots(self) -> int:
@@ -75,14 +71,6 @@ class VllmEngine:
     @property
     def device(self) -> str | None:
         return processes.device_name(self._llm())
-
-    @property
-    def proof(self) -> Proof:
-        return self._alive().front.rendering.proof
-
-    @property
-    def efforts(self) -> Mapping[str, str | None] | None:
-        return self._alive().front.rendering.efforts
 
     @property
     def running(self) -> int:
@@ -146,28 +134,6 @@ class VllmEngine:
         if launch.exception() is None:
             self._loaded = launch.result()
 
-    async def render(
-        self,
-        messages: Sequence[Message],
-        template_args: Mapping[str, Any],
-        tools: Sequence[Json] = (),
-        cache_salt: str | None = None,
-    ) -> Prompt:
-        try:
-            return await self._alive().front.render(messages, template_args, tools, cache_salt)
-        except EngineError:
-            self._alive()
-            raise
-
-    async def output_format(self, spec: OutputSpec) -> OutputFormat:
-        return await self._alive().front.output_format(spec)
-
-    async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
-        return await self._alive().front.harmony_grammar(spec)
-
-    def decoder(self) -> Decoder:
-        return self._alive().front.decoder()
-
     async def generate(
         self,
         request_id: str,
@@ -180,44 +146,30 @@ class VllmEngine:
         trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[EngineDelta]:
         loaded = self._alive()
-        front, room = loaded.front, loaded.front.room(prompt)
-        front.check(sampling)
-        generation = Generation(prompt, sampling, committed, room, can_force=loaded.can_force, logprobs=front.logprobs)
-        generation.params.stream_interval = tokens_per_delta
+        made = self._generation(prompt, sampling, committed, tokens_per_delta)
         adapter = loaded.adapter(sampling.adapter)
-        if request_id in self._streams:
-            raise EngineError(f"request {request_id} is already running")
-        if generation.is_over:
+        if made.is_over:
             yield EngineDelta((), FinishReason.LENGTH)
             return
-        self._streams.add(request_id)
         try:
-            async with front.masks.held(generation.cost):
+            async with self._running(request_id, made):
                 outputs = loaded.llm.generate(
-                    generation.input,
-                    generation.params,
+                    made.input,
+                    made.params,
                     request_id,
                     priority=priority,
                     lora_request=adapter,
                     trace_headers=trace_headers if loaded.traces else None,
-                    **generation.reasoning,
+                    **made.reasoning,
                 )
                 async with aclosing(outputs):
                     async for output in outputs:
-                        if (delta := generation.delta(output.outputs[0], output.num_cached_tokens or 0)) is not None:
+                        if (delta := made.delta(output.outputs[0], output.num_cached_tokens or 0)) is not None:
                             yield delta
         except VLLMClientError as error:
             raise InvalidSampling(sampling_message(error)) from None
         except VLLMError as error:
             raise self._failure(error) from None
-        finally:
-            self._streams.discard(request_id)
-
-    def can_continue(self, sampling: Sampling) -> bool:
-        return self._alive().can_force or not has_state(sampling)
-
-    async def check(self) -> None:
-        self._alive()
 
     def _alive(self) -> Loaded:
         if self._loaded is None or processes.is_dead(self._loaded.llm):

@@ -1,11 +1,14 @@
 """All of a model that needs its files and no engine: its prompts, parsers and grammars.
 
-An AsyncLLM of ours has one, and so has a worker whose engine is a server elsewhere (`workers.engine.server`).
+An AsyncLLM of ours has one, and so has a worker whose engine is a server elsewhere (`workers.engine.server`): each is a
+`FrontedEngine`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +18,7 @@ from app.protocol.types import Json
 from config.families import first_shaping
 from config.models import ServedModel
 from config.settings import ConfigError
+from config.shaping.proof import Proof
 from workers.engine.base import EngineError, InvalidPrompt, Message, Prompt, PromptTooLong, Sampling
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.mask_budget import MaskBudget
@@ -24,12 +28,13 @@ from workers.engine.vllm.compat import configuration, machine, processes
 from workers.engine.vllm.compat.renderer import NoEngine
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message
+from workers.engine.vllm.generation import Generation
 from workers.engine.vllm.grammars import grammar
 from workers.engine.vllm.grammars.harmony import structured
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output.output_format import OutputFormats
 from workers.engine.vllm.rendering import Rendering
-from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens
+from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens, has_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,97 @@ class Front:
     def _count(self, texts: list[str]) -> int:
         """In one call: a call for each takes 60 ms for a thousand words."""
         return sum(map(len, self.tokenizer(texts, add_special_tokens=False)["input_ids"]))
+
+
+class FrontedEngine(ABC):
+    """An engine that does by its front all that needs no engine. See `workers.engine.base.Engine`."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+        self._streams: set[str] = set()
+
+    @property
+    @abstractmethod
+    def front(self) -> Front:
+        """Raises EngineDead while the engine does not run."""
+
+    @property
+    @abstractmethod
+    def can_force(self) -> bool:
+        """Whether committed tokens can be forced through its sampler. Raises EngineDead while it does not run."""
+
+    @property
+    def context_length(self) -> int:
+        return self.front.context_length
+
+    @property
+    def proof(self) -> Proof:
+        return self.front.rendering.proof
+
+    @property
+    def efforts(self) -> Mapping[str, str | None] | None:
+        return self.front.rendering.efforts
+
+    async def render(
+        self,
+        messages: Sequence[Message],
+        template_args: Mapping[str, Any],
+        tools: Sequence[Json] = (),
+        cache_salt: str | None = None,
+    ) -> Prompt:
+        try:
+            return await self.front.render(messages, template_args, tools, cache_salt)
+        except EngineError:
+            _ = self.front  # The prompt is not at fault if the engine died meanwhile.
+            raise
+
+    async def output_format(self, spec: OutputSpec) -> OutputFormat:
+        return await self.front.output_format(spec)
+
+    async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
+        return await self.front.harmony_grammar(spec)
+
+    def decoder(self) -> Decoder:
+        return self.front.decoder()
+
+    def can_continue(self, sampling: Sampling) -> bool:
+        return self.can_force or not has_state(sampling)
+
+    async def check(self) -> None:
+        _ = self.front
+
+    def _generation(
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        committed: Sequence[int],
+        tokens_per_delta: int,
+        *,
+        reasoner: bool = True,
+    ) -> Generation:
+        """The request, checked. `reasoner` as in `Generation`."""
+        front, room = self.front, self.front.room(prompt)
+        front.check(sampling)
+        made = Generation(
+            *(prompt, sampling, committed, room),
+            can_force=self.can_force,
+            logprobs=front.logprobs,
+            reasoner=reasoner,
+        )
+        made.params.stream_interval = tokens_per_delta
+        return made
+
+    @asynccontextmanager
+    async def _running(self, request_id: str, made: Generation) -> AsyncIterator[None]:
+        """Holds what the request takes until the block ends. Raises EngineError if it runs already."""
+        if request_id in self._streams:
+            raise EngineError(f"request {request_id} is already running")
+        self._streams.add(request_id)
+        try:
+            async with self.front.masks.held(made.cost):
+                yield
+        finally:
+            self._streams.discard(request_id)
 
 
 def started_probe(config: Any) -> GrammarProbe:
