@@ -22,7 +22,7 @@ from app.api.holdings import holdings_of
 from app.api.middleware import CALLER, may_connect
 from app.bounds import BoundReached
 from app.heavy import PROJECT
-from app.protocol.errors import Forbidden, NotFound, Unauthorized, status_of
+from app.protocol.errors import Forbidden, NotFound, Unauthorized
 from app.store.database import StoreUnavailable
 
 DIRECTORY = "directory"
@@ -98,7 +98,7 @@ class AuthenticationMiddleware:
             error = api_error_of(raised)
             assert error is not None
             if isinstance(raised, Unauthorized | Forbidden):
-                _count_refusal(scope, status_of(raised))
+                _count_refusal(scope, raised.status)
             await refuse(error)(scope, receive, send)
             return
         if key is None:
@@ -178,7 +178,7 @@ def check_scopes_now(scope: Scope) -> None:
         try:
             _check_scopes(scope, key.caller)
         except Forbidden as refused:
-            _count_refusal(scope, status_of(refused))
+            _count_refusal(scope, refused.status)
             raise
 
 

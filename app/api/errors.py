@@ -18,7 +18,6 @@ from app.api.rate_limits import RETRY_AFTER_SECONDS, headers_of_error
 from app.bounds import BoundReached, ShareReached
 from app.messages.errors import error_body, message_status
 from app.protocol.errors import (
-    STATUSES,
     ApiError,
     InvalidRequest,
     MethodNotAllowed,
@@ -27,7 +26,6 @@ from app.protocol.errors import (
     ServerFault,
     ShareUsed,
     Unavailable,
-    status_of,
 )
 from app.protocol.text import shortened
 from app.protocol.types import Json
@@ -80,7 +78,7 @@ class Refusal(Response):
     """
 
     def __init__(self, error: ApiError, headers: Mapping[str, str]) -> None:
-        super().__init__(b"", status_of(error), headers)
+        super().__init__(b"", error.status, headers)
         self._error = error
         self._more = headers
 
@@ -94,7 +92,7 @@ def error_answer(error: ApiError, scope: Mapping[str, Any]) -> tuple[int, bytes,
     """Returns the status, the body and the form's own headers of an error, in the form of the API that the caller of
     the scope speaks. Of a request that never reaches the app, the scope may have no path and no headers."""
     if not speaks_messages(scope):
-        return status_of(error), orjson.dumps(error.error.body()), {}
+        return error.status, orjson.dumps(error.error.body()), {}
     request_id: str | None = scope.get(REQUEST_ID)
     return message_status(error), orjson.dumps(error_body(error, request_id)), request_header(request_id)
 
@@ -112,7 +110,7 @@ def request_header(request_id: str | None) -> dict[str, str]:
 
 def error_headers(error: ApiError) -> dict[str, str]:
     """Returns the headers of the answer to a refused request, such as how long to wait."""
-    return {**_HEADERS.get(status_of(error), {}), **headers_of_error(error)}
+    return {**_HEADERS.get(error.status, {}), **headers_of_error(error)}
 
 
 def crash() -> ServerFault:
@@ -178,12 +176,12 @@ def unknown_url(method: str, path: str) -> NotFound:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     """Answers errors of Starlette's router: an unknown path, a wrong method."""
     assert isinstance(error, HTTPException)
-    if error.status_code == STATUSES[MethodNotAllowed]:
+    if error.status_code == MethodNotAllowed.status:
         url = shortened(f"{request.method} {request.url.path}", MAX_URL_CHARS)
         allowed = ", ".join(sorted(_allowed(request)))
         message = f"Method not allowed ({url}); the 'allow' header lists the methods."
         return refuse(MethodNotAllowed(message), {"allow": allowed})
-    if error.status_code == STATUSES[NotFound]:
+    if error.status_code == NotFound.status:
         return refuse(unknown_url(request.method, request.url.path))
     return refuse(InvalidRequest(str(error.detail)), error.headers)
 

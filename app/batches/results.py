@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.chat.completion import completion
-from app.protocol.errors import ErrorObject, status_of
+from app.protocol.errors import ErrorObject
 from app.protocol.events.frames import encode_line
 from app.protocol.failures import failure
 from app.protocol.requests.bodies.batch import CHAT
@@ -53,7 +53,7 @@ def result(row: ResultRow, endpoint: str, ended: Json | None) -> Result:
         body = completion(response) if endpoint == CHAT else response
         return Result(row.line, True, _encoded(row, _reply(row, 200, body), None))
     error = failure(response["error"])
-    reply = _reply(row, status_of(error), error.error.body())
+    reply = _reply(row, error.status, error.error.body())
     return Result(row.line, False, _encoded(row, reply, None), _code_of(error.error))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from app.messages.names import dotted
-from app.protocol.errors import ApiError, Unavailable, status_of
+from app.protocol.errors import ApiError, Unavailable
 from app.protocol.types import Json
 from app.translation.names import renamed_error
 
@@ -32,7 +32,7 @@ TOO_LONG = "prompt is too long: "
 
 def message_status(error: ApiError) -> int:
     """Returns the status that an error has in Anthropic's API, which says 529 where others say 503."""
-    return OVERLOADED if isinstance(error, Unavailable) else status_of(error)
+    return OVERLOADED if isinstance(error, Unavailable) else error.status
 
 
 def error_body(error: ApiError, request_id: str | None) -> Json:

@@ -60,6 +60,8 @@ class ErrorObject:
 class ApiError(Exception):
     """The request is refused. `message` is one line for the client."""
 
+    status: ClassVar[int] = 400
+    """Of HTTP."""
     type: ClassVar[ErrorType] = ErrorType.INVALID_REQUEST
     default_code: ClassVar[str | None] = None
 
@@ -81,55 +83,67 @@ class KeyReused(InvalidRequest):
 
 
 class TooLarge(InvalidRequest):
+    status = 413
     default_code = "request_too_large"
 
 
 class UrlTooLong(InvalidRequest):
+    status = 414
     default_code = "url_too_long"
 
 
 class HeadTooLarge(InvalidRequest):
+    status = 431
     default_code = "headers_too_large"
 
 
 class RequestTimeout(InvalidRequest):
     """The client did not send its request in time."""
 
+    status = 408
     default_code = "request_timeout"
 
 
 class Misdirected(InvalidRequest):
     """The request names a host that this server does not serve."""
 
+    status = 421
     default_code = "host_not_allowed"
 
 
 class UnsupportedMedia(InvalidRequest):
+    status = 415
     default_code = "unsupported_media_type"
 
 
 class MethodNotAllowed(InvalidRequest):
+    status = 405
     default_code = "method_not_allowed"
 
 
 class RangeNotSatisfiable(InvalidRequest):
     """The range that the client asks for has no byte."""
 
+    status = 416
     default_code = "range_not_satisfiable"
 
 
 class Unauthorized(InvalidRequest):
     """The request has no API key that works."""
 
+    status = 401
     default_code = "invalid_api_key"
 
 
 class Forbidden(InvalidRequest):
+    status = 403
     default_code = "forbidden"
 
 
 class LimitReached(ApiError):
     """The request does not fit into a limit of its project. Nothing was stored."""
+
+    status = 429
 
     def __init__(self, shortage: Shortage) -> None:
         kind = shortage.limit.kind
@@ -143,6 +157,7 @@ class LimitReached(ApiError):
 class ShareUsed(ApiError):
     """The project holds as much of something as it may hold beside others. Nothing was stored."""
 
+    status = 429
     type = ErrorType.REQUESTS
     default_code = "rate_limit_exceeded"
 
@@ -164,10 +179,12 @@ def _shortage_message(shortage: Shortage) -> str:
 
 
 class NotFound(ApiError):
+    status = 404
     default_code = "not_found"
 
 
 class Unavailable(ApiError):
+    status = 503
     type = ErrorType.SERVER
     default_code = "service_unavailable"
 
@@ -185,11 +202,13 @@ class ModelPaused(Unavailable):
 
 
 class TimedOut(ApiError):
+    status = 504
     type = ErrorType.SERVER
     default_code = "run_timeout"
 
 
 class ServerFault(ApiError):
+    status = 500
     type = ErrorType.SERVER
     default_code = "server_error"
 
@@ -205,29 +224,3 @@ BAD_PROMPT_CODES: Mapping[str, str] = MappingProxyType(
 
 FAILURES: Mapping[str, type[ApiError]] = MappingProxyType({"queue_timeout": Unavailable, "run_timeout": TimedOut})
 """Other codes of a failed response's `error`, each with the error for a client that waits for the response."""
-
-
-STATUSES: dict[type[ApiError], int] = {
-    InvalidRequest: 400,
-    Unauthorized: 401,
-    Forbidden: 403,
-    NotFound: 404,
-    MethodNotAllowed: 405,
-    RequestTimeout: 408,
-    TooLarge: 413,
-    UrlTooLong: 414,
-    UnsupportedMedia: 415,
-    RangeNotSatisfiable: 416,
-    Misdirected: 421,
-    LimitReached: 429,
-    ShareUsed: 429,
-    HeadTooLarge: 431,
-    ServerFault: 500,
-    Unavailable: 503,
-    TimedOut: 504,
-}
-
-
-def status_of(error: ApiError) -> int:
-    """Returns the HTTP status of the error's class, or of its nearest base class."""
-    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from app.protocol.events.deltas import FinishReason
 from app.protocol.types import Json
@@ -25,9 +25,14 @@ _CUT_TOKENS = 16
 class EngineError(Exception):
     """The engine could not serve this one request; other requests are not affected."""
 
+    code: ClassVar[str] = "server_error"
+    """What a caller is told of it, in the error of the failed response."""
+
 
 class PromptTooLong(EngineError):
     """The rendered prompt leaves no room for an answer. `tokens` is None if nobody counted them all."""
+
+    code = "context_length_exceeded"
 
     def __init__(self, tokens: int | None, limit: int) -> None:
         counted = f"more than {limit}" if tokens is None else tokens
@@ -52,9 +57,13 @@ def check_length(texts: Iterable[str], count: Callable[[str], int], limit: int) 
 class InvalidPrompt(EngineError):
     """The caller is at fault: the chat template refuses the messages, or an image cannot be read."""
 
+    code = "invalid_prompt"
+
 
 class InvalidSampling(EngineError):
     """The engine refuses a parameter; the message names it as the client wrote it."""
+
+    code = "invalid_prompt"
 
 
 class CannotContinue(EngineError):

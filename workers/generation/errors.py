@@ -27,7 +27,6 @@ from workers.generation.journal import Journal
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.run import Fenced, Run
 from workers.generation.suspects import crashes_after
-from workers.generation.turns.codes import code_of_error
 
 log = logging.getLogger("longhaul.runner")
 
@@ -131,7 +130,7 @@ class ErrorHandler:
         return await self._release(run, HandOver.ENGINE_DIED)
 
     async def _on_engine_error(self, run: Run, error: EngineError) -> None:
-        await self._fail(run, code_of_error(error), str(error))
+        await self._fail(run, error.code, str(error))
 
     async def _on_bug(self, run: Run, error: Exception) -> None:
         log.error("the attempt went wrong", exc_info=error)

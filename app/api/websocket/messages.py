@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from app.api.errors import error_headers
-from app.protocol.errors import ApiError, InvalidRequest, status_of
+from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.events import frames
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
@@ -92,7 +92,7 @@ def error_event(error: ApiError, stream_id: str | None) -> str:
     headers = error_headers(error)
     more = {"headers": headers} if headers else {}
     said = {**error.error.body()["error"], **more}
-    return _text({"type": "error", "status": status_of(error), "error": said, **more}, stream_id)
+    return _text({"type": "error", "status": error.status, "error": said, **more}, stream_id)
 
 
 def server_events(encoded: bytes, stream_id: str | None) -> Iterator[str]:

@@ -28,7 +28,7 @@ from app.api.websocket.messages import CREATE, error_event, read_event, request_
 from app.api.websocket.streams import PendingRequest, Stream, Streams
 from app.bounds import BoundReached, Holding
 from app.heavy import off_loop
-from app.protocol.errors import ApiError, InvalidRequest, TooLarge, Unavailable, status_of
+from app.protocol.errors import ApiError, InvalidRequest, TooLarge, Unavailable
 from app.protocol.events.chunk import LAST_OPENING_EVENT
 from app.protocol.limits import LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
@@ -108,7 +108,7 @@ class Session:
             except (ApiError, BoundReached) as raised:
                 error = api_error_of(raised)
                 assert error is not None
-                self._note(status_of(error), begun, kind)
+                self._note(error.status, begun, kind)
                 await self._socket.send_text(error_event(error, stream_id))
 
     def _note(self, status: int, begun: float, event: str) -> None:
@@ -147,7 +147,7 @@ class Session:
                 log_crash(raised, self._socket.scope)
                 error = crash()
             await self._refuse(stream, pending.continued, error)
-            return status_of(error)
+            return error.status
 
     async def _refuse(self, stream: Stream, continued: str | None, error: ApiError) -> None:
         """Sends the error, and forgets a response that could not be continued.

@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import Connection, text
 
 from app.api.errors import api_error_of
-from app.protocol.errors import status_of
 from app.store import database
 from app.store.database import Database, StoreMismatch, StoreUnavailable
 from app.store.keys import SharedSealer, pubsub_key, salt_key
@@ -170,7 +169,7 @@ async def test_a_missing_right_or_column_is_an_error_of_the_log_and_no_outage(
             with pytest.raises(StoreMismatch, match=says) as caught:
                 await worker.execute(text(statement))
         error = api_error_of(caught.value)
-        assert error is not None and status_of(error) == 500
+        assert error is not None and error.status == 500
         assert [each.levelname for each in caplog.records if says in each.getMessage()] == ["ERROR"]
     await worker.close()
 

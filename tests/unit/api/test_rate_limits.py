@@ -7,7 +7,7 @@ import pytest
 from app.api.errors import refuse
 from app.api.middleware import EXPOSED
 from app.api.rate_limits import HEADERS, duration, headers_of, headers_of_error
-from app.protocol.errors import LimitReached, NotFound, status_of
+from app.protocol.errors import LimitReached, NotFound
 from app.protocol.limits import Allowance, LimitKind, LimitState, Reservation, Shortage, admit
 
 REQUESTS = LimitState("proj_a", "*", LimitKind.REQUESTS_PER_MINUTE, 60, 30)
@@ -67,7 +67,7 @@ def test_without_room_in_the_queue_the_headers_for_requests_tell_its_limit(state
 
 def test_a_refusal_has_all_headers_and_says_when_to_come_again() -> None:
     answer = refuse(_refused(REQUESTS, TOKENS))
-    assert answer.status_code == status_of(_refused(TOKENS)) == 429
+    assert answer.status_code == _refused(TOKENS).status == 429
     assert set(HEADERS) <= set(answer.headers)
     assert (answer.headers["retry-after"], answer.headers["retry-after-ms"]) == ("6", "5940")
     assert "x-should-retry" not in answer.headers

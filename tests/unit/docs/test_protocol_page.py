@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from openai.types.responses import ResponseError
 from openai.types.responses.response import IncompleteDetails
 
 from app.api.docs import schemas
 from app.main import create_app
-from app.protocol.errors import FAILURES, STATUSES
+from app.protocol.errors import FAILURES, ApiError
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from app.protocol.response import error_object
 from config.models import ModelCatalog
 from config.settings import load_settings
 from tests.unit.protocol.requests.test_fields import openai_fields
-from workers.generation.turns.codes import _ERROR_CODES
+from workers.engine.base import EngineError
+from workers.generation.turns.compaction import SummaryCut
+from workers.generation.turns.inputs import ContextLost
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -31,6 +33,11 @@ def table(heading: str, page: str = PAGE) -> list[list[str]]:
     section = page.split(f"# {heading}\n", 1)[1].split("\n#", 1)[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def all_of(kind: type[Any]) -> list[type[Any]]:
+    """The class and all below it, of the modules that are imported."""
+    return [kind, *(below for each in kind.__subclasses__() for below in all_of(each))]
 
 
 def test_every_field_has_its_row() -> None:
@@ -69,7 +76,9 @@ def test_the_exceptions_from_the_packages_types_are_those_that_there_are() -> No
     reason_of = get_args(schemas.Response.model_fields["incomplete_details"].annotation)[0].model_fields["reason"]
     reasons = get_args(IncompleteDetails.model_fields["reason"].annotation)
     known = {name for reason in reasons for name in get_args(reason)}
-    codes = {error_object(code, "")["code"] for code in (*_ERROR_CODES.values(), *FAILURES, "server_error")}
+    failures = all_of(EngineError)
+    assert {SummaryCut, ContextLost} < {*failures}
+    codes = {error_object(code, "")["code"] for code in (*(kind.code for kind in failures), *FAILURES)}
     assert listed == {
         "error.code": codes - set(get_args(ResponseError.model_fields["code"].annotation)),
         "incomplete_details.reason": set(get_args(reason_of.annotation)) - known,
@@ -77,4 +86,4 @@ def test_the_exceptions_from_the_packages_types_are_those_that_there_are() -> No
 
 
 def test_every_status_of_an_error_has_its_row() -> None:
-    assert {int(row[0]) for row in table("Errors")} == set(STATUSES.values())
+    assert {int(row[0]) for row in table("Errors")} == {kind.status for kind in all_of(ApiError)}

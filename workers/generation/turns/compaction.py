@@ -30,6 +30,8 @@ from workers.generation.turns.turn_generator import TurnGenerator
 class SummaryCut(EngineError):
     """The summary took more tokens than it may."""
 
+    code = "context_length_exceeded"
+
     def __init__(self, tokens: int) -> None:
         super().__init__(
             f"the context cannot be compacted: the summary did not end within {tokens} tokens. "

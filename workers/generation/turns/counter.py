@@ -24,7 +24,6 @@ from workers.engine.base import Engine, EngineDead, EngineError, PromptTooLong
 from workers.formats.builder import plan_turn
 from workers.formats.draft import TurnPlan
 from workers.formats.turn import TurnContext
-from workers.generation.turns.codes import code_of_error
 from workers.generation.turns.inputs import Context, Inputs
 from workers.generation.turns.mcp_setup import all_listings, listings_of
 from workers.mcp.sessions import McpSessions
@@ -83,7 +82,7 @@ class Counter:
         except EngineDead:
             return {"error": _STOPPED}
         except EngineError as error:
-            return {"error": error_object(code_of_error(error), str(error))}
+            return {"error": error_object(error.code, str(error))}
         except Exception as error:
             log.error("the count went wrong: %s", type_and_places(error))
             return {"error": error_object("server_error", "the server had an error while it counted the tokens")}

@@ -39,12 +39,16 @@ NO_LIMIT = 2**62
 class ContextLost(EngineError):
     """A response that this one continues was deleted."""
 
+    code = "previous_response_not_found"
+
     def __init__(self) -> None:
         super().__init__("a response that this one continues was deleted")
 
 
 class ContextTooLong(EngineError):
     """A response that this one continues, or its conversation, is larger than a worker may read."""
+
+    code = "context_length_exceeded"
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__(f"the responses or the conversation that it continues have more than {most_bytes} bytes")
@@ -59,6 +63,8 @@ class UnreadableRequest(EngineError):
 
 class UnreadableItem(EngineError):
     """The API could open this item; since then the deployment lost its key."""
+
+    code = "invalid_prompt"
 
     def __init__(self) -> None:
         super().__init__("an item's 'encrypted_content' cannot be decrypted: the deployment's key was lost")
