@@ -23,11 +23,6 @@ from app.store.operations import known
 from app.store.operations.known import KnownResponse, LoggedAttempt, ToolCall
 from app.store.responses import logs
 
-RUNS = "runs"
-"""How the last attempt stands, while a worker has the response."""
-UNKNOWN = "unknown"
-"""How the last attempt ended, if it left no trace: a crash of Postgres took it back."""
-
 SAID: dict[str, str] = {
     HandOver.YIELDED: "gave its slot to a foreground response",
     HandOver.DRAINED: "its worker was told to stop, and handed it over",
@@ -40,17 +35,6 @@ SAID: dict[str, str] = {
     HandOver.ORPHANED: "its worker owned it and did not run it",
 }
 """What a hand-over is called in a moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt: `how` it ended, a HandOver, the response's status, or RUNS."""
-
-    number: int
-    worker: str | None
-    began_at: datetime | None
-    ended_at: datetime | None
-    how: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +52,8 @@ class History:
     """A response, and how it came to where it is."""
 
     response: KnownResponse
-    runs: Sequence[Attempt]
-    """In order; the oldest are missing if there were too many."""
     moments: Sequence[Moment]
-    """In the order of time."""
+    """In the order of time; the oldest hand-overs are missing if there were too many."""
     attempts: Sequence[LoggedAttempt]
     """What each attempt has written, as long as the log is kept."""
     calls: Sequence[ToolCall]
@@ -91,23 +73,11 @@ def history_of(
     response: KnownResponse, logged: Sequence[LoggedAttempt] = (), calls: Sequence[ToolCall] = ()
 ) -> History:
     """`logged` is what its attempts have written."""
-    runs = tuple(_runs(response))
-    moments = sorted(_moments(response, runs, logged), key=lambda moment: moment.at)
-    return History(response, runs, moments, logged, calls)
+    return History(response, sorted(_moments(response, logged), key=lambda moment: moment.at), logged, calls)
 
 
 def _said(how: str) -> str:
     return SAID.get(how, f"handed over: {how.replace('_', ' ')}")  # by a newer version
-
-
-def _runs(response: KnownResponse) -> Iterator[Attempt]:
-    for each in response.history:
-        yield Attempt(each.attempt, each.worker, each.began_at, each.ended_at, each.how)
-    if response.attempt and not (response.history and response.history[-1].attempt == response.attempt):
-        how = RUNS if response.worker is not None else UNKNOWN
-        if response.finished_at is not None:
-            how = response.status
-        yield Attempt(response.attempt, response.sent_to, response.claimed_at, response.finished_at, how)
 
 
 def _whether_crash(attempt: int, response: KnownResponse, logged: Sequence[LoggedAttempt]) -> str:
@@ -117,12 +87,14 @@ def _whether_crash(attempt: int, response: KnownResponse, logged: Sequence[Logge
     return "" if response.finished_at is not None else "; counted as a crash: yes, it had made no progress"
 
 
-def _moments(response: KnownResponse, runs: Sequence[Attempt], logged: Sequence[LoggedAttempt]) -> Iterator[Moment]:
+def _moments(response: KnownResponse, logged: Sequence[LoggedAttempt]) -> Iterator[Moment]:
     yield Moment(response.inserted_at, "accepted")
-    for run in runs:
-        if run.began_at is not None:
-            yield Moment(run.began_at, "claimed", run.number, run.worker)
+    handed_over = response.history[-1].attempt if response.history else 0
+    if response.claimed_at is not None and response.attempt > handed_over:
+        yield Moment(response.claimed_at, "claimed", response.attempt, response.sent_to)
     for each in response.history:
+        if each.began_at is not None:
+            yield Moment(each.began_at, "claimed", each.attempt, each.worker)
         counted = _whether_crash(each.attempt, response, logged) if each.how == HandOver.CRASHED else ""
         yield Moment(each.ended_at, _said(each.how) + counted, each.attempt, each.worker)
     if response.sent_at is not None and response.worker is None and response.finished_at is None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from app.api.admin_objects import RowShape, Seconds, Shape
 from app.api.response_lists.objects import ListedObject
 from app.operations.bulk import Reach
-from app.operations.history import Attempt, History
+from app.operations.history import History
 from app.protocol.types import Json
 from app.store.operations.actions import ActionKind, ActionRow
 from app.store.operations.known import LoggedAttempt
@@ -46,17 +46,6 @@ class StoryMoment(Shape):
     worker: str | None
 
 
-class StoryRun(Shape):
-    """When an attempt ran, and where; null: it runs."""
-
-    attempt: int
-    worker: str | None
-    began_at: float | None
-    ended_at: float | None
-    how: str
-    """`runs`, the response's status, or why it was handed over: `yielded`, `drained`, `crashed`, ..."""
-
-
 class StoryCall(RowShape):
     number: int
     """Of its item in the output, from 1 on."""
@@ -73,7 +62,6 @@ class ResponseStory(OperatorResponse):
     """Of the request that made it."""
     traceparent: str | None
     moments: list[StoryMoment]
-    runs: list[StoryRun]
     attempts: list[LoggedAttempt]
     """As long as the log is kept."""
     tool_calls: list[StoryCall]
@@ -88,15 +76,9 @@ class ResponseStory(OperatorResponse):
                 StoryMoment(what=each.what, at=each.at.timestamp(), attempt=each.attempt, worker=each.worker)
                 for each in history.moments
             ],
-            runs=[_run(each) for each in history.runs],
             attempts=list(history.attempts),
             tool_calls=[StoryCall.of(each) for each in history.calls],
         )
-
-
-def _run(attempt: Attempt) -> StoryRun:
-    began, ended = (None if at is None else at.timestamp() for at in (attempt.began_at, attempt.ended_at))
-    return StoryRun(attempt=attempt.number, worker=attempt.worker, began_at=began, ended_at=ended, how=attempt.how)
 
 
 class EventName(Shape):
