@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from app.aio import run_until
-from app.local.children import Child, OnLine
+from app.local.children import Child
 from app.local.errors import LocalError
 from config.worker_readiness import PART_DIED
 
@@ -30,8 +30,6 @@ MIN_DELAY_SECONDS = 0.5
 MAX_DELAY_SECONDS = 60.0
 QUIET_SECONDS = 1.0
 """How long a program may drain before the log says so."""
-KEPT_LINES = 1000
-"""Of a life's output, to be compared with the next one's."""
 _NUMBERS = re.compile(r"0x[0-9a-f]+|[0-9]+")
 
 Log = Callable[[str], None]
@@ -97,8 +95,6 @@ class Supervised:
     """Whether Longhaul as a whole must not run if its first start has a wrong configuration."""
     pause: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep
     """Waits so many seconds until the next start; less, if something has changed that the start depends on."""
-    ended: Callable[[int], None] = lambda _status: None
-    """Called with the status of each life."""
 
 
 @dataclass(slots=True)
@@ -119,28 +115,6 @@ class DeathRecord:
         return float(min(MIN_DELAY_SECONDS * 2 ** (self.deaths - 2), MAX_DELAY_SECONDS)) if self.deaths > 1 else 0.0
 
 
-class NewLines:
-    """Passes on a program's lines; while its configuration is wrong, only those that its last life did not write.
-
-    Numbers in lines do not count: times and process ids differ each time.
-    """
-
-    def __init__(self, write: OnLine) -> None:
-        self._write = write
-        self._last: set[int] = set()
-        self._now: set[int] = set()
-
-    def __call__(self, line: str) -> None:
-        shape = hash(_shape(line))
-        if shape not in self._last:
-            self._write(line)
-        if len(self._now) < KEPT_LINES:
-            self._now.add(shape)
-
-    def ended(self, status: int) -> None:
-        self._last, self._now = (self._now if status in CONFIG_STATUSES else set()), set()
-
-
 async def supervise(program: Supervised, stopping: StopRequest, first: Child | None = None) -> str | None:
     """Keeps one program running until `stopping`. Returns None, or why Longhaul must not run without it (one line)."""
     record, child, said, must_run = DeathRecord(), first, "", program.is_needed
@@ -155,7 +129,6 @@ async def supervise(program: Supervised, stopping: StopRequest, first: Child | N
         if stopping:
             break
         record.died(status, time.monotonic() - began)
-        program.ended(status)
         how = f"ended with {describe(status)}"
         why = f"{how}: {last}" if last and status > 0 and status != PART_DIED else how
         if must_run and status in CONFIG_STATUSES and record.deaths:

@@ -14,7 +14,7 @@ from app.local.console import Console
 from app.local.errors import LocalError
 from app.local.home import Home
 from app.local.procfile import API, WORKER, Process, once
-from app.local.restarts import NewLines, StopRequest, Supervised, stop_after, supervise
+from app.local.restarts import StopRequest, Supervised, stop_after, supervise
 from app.local.workers.devices import Devices
 from app.local.workers.plan import Worker, plan
 from app.local.workers.scrapes import Scrapes
@@ -118,12 +118,12 @@ class Supervisor:
 
     async def _supervise(self, process: Process, stopping: StopRequest, *, is_needed: bool) -> str | None:
         """Returns None, or why nothing must run."""
-        lines = NewLines(self._console.writer_for(process.name))
+        write = self._console.writer_for(process.name)
         drain_seconds = self._surroundings.drain_seconds if process.name == API else 0.0
         log = partial(self._log_of, process.name)
         with self._scrapes.port(process) as served:
-            start = partial(Child.start, self._surroundings.program(served), lines)
-            program = Supervised(start, log, drain_seconds, is_needed, self._wanted.file.unchanged, lines.ended)
+            start = partial(Child.start, self._surroundings.program(served), write)
+            program = Supervised(start, log, drain_seconds, is_needed, self._wanted.file.unchanged)
             return await supervise(program, stopping)
 
     def _log_of(self, name: str, line: str) -> None:

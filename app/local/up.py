@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -28,7 +27,7 @@ from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
 from app.local.workers.devices import visible_devices
 from app.local.workers.plan import Worker
 from app.local.workers.scrapes import Scrapes
-from app.local.workers.upstream import attached
+from app.local.workers.upstream import attached, toml, with_models_file
 from config.models import load_models, require_engine
 from config.models_file import ModelsFile
 from config.settings import CHECKED_VARIABLE, ConfigError, Settings
@@ -131,13 +130,9 @@ def _model(settings: Settings, wanted: str | None, home: Home) -> tuple[Settings
         known = [model.name for model in load_models(settings.models).models]
         if wanted is None or wanted in known:
             return settings, wanted
-    file = home.path / "models.toml"
     name, path = _name_and_path(wanted)
-    file.write_text(f"[[models]]\nname = {_toml(name)}\npath = {_toml(path)}\n", encoding="utf-8")
-    try:
-        return settings.model_copy(update={"models": file}), load_models(file).models[0].name
-    except ConfigError as error:
-        raise ConfigError(f"--model: {str(error).removeprefix(f'LONGHAUL_MODELS: {file}: ')}") from None
+    text = f"[[models]]\nname = {toml(name)}\npath = {toml(path)}\n"
+    return with_models_file(settings, home.path, "--model", text)
 
 
 def _name_and_path(wanted: str) -> tuple[str, str]:
@@ -148,10 +143,6 @@ def _name_and_path(wanted: str) -> tuple[str, str]:
             raise ConfigError(f"--model: {wanted!r} is not a folder")
         return folder.resolve().name, str(folder.resolve())
     return wanted, wanted
-
-
-def _toml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _environment(settings: Settings) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`longhaul up --upstream URL`: a models file for a model that vLLM serves elsewhere, by what the server says of it."""
+"""The models file of `longhaul up --upstream URL`, by what the server says of its model, and that of `--model`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,18 @@ async def attached(
     if not bases or (model is not None and model not in names):
         raise ConfigError(f"--model: {urls[0]} does not serve {model!r} (it has {', '.join(names) or 'none'})")
     base = bases[names.index(model) if model is not None else 0]
-    file = folder / "models.toml"
     found = tokenizer or _tokenizer(base, urls[0])
-    file.write_text(_models_file(base["id"], urls, found, _adapters(listed)), encoding="utf-8")
+    return with_models_file(settings, folder, "--upstream", _models_file(base["id"], urls, found, _adapters(listed)))
+
+
+def with_models_file(settings: Settings, folder: Path, option: str, text: str) -> tuple[Settings, str]:
+    """The settings with a models file in `folder`, and the first model in it. Raises ConfigError about the option."""
+    file = folder / "models.toml"
+    file.write_text(text, encoding="utf-8")
     try:
         return settings.model_copy(update={"models": file}), load_models(file).models[0].name
     except ConfigError as error:
-        raise ConfigError(f"--upstream: {str(error).removeprefix(f'LONGHAUL_MODELS: {file}: ')}") from None
+        raise ConfigError(f"{option}: {str(error).removeprefix(f'LONGHAUL_MODELS: {file}: ')}") from None
 
 
 async def _listed(url: str, key: str | None) -> list[Mapping[str, Any]]:
@@ -69,12 +74,13 @@ def _adapters(listed: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _models_file(name: str, urls: Sequence[str], tokenizer: str, adapters: Sequence[str]) -> str:
     tokenizer = str(Path(tokenizer).resolve()) if Path(tokenizer).is_dir() else tokenizer
-    lines = ["[[models]]", f"name = {_toml(name)}", f"engine = {_toml(VLLM_SERVER)}", f"url = {_toml(list(urls))}"]
-    lines += [f"tokenizer = {_toml(tokenizer)}"]
+    lines = ["[[models]]", f"name = {toml(name)}", f"engine = {toml(VLLM_SERVER)}", f"url = {toml(list(urls))}"]
+    lines += [f"tokenizer = {toml(tokenizer)}"]
     for adapter in adapters:
-        lines += ["[[models.adapters]]", f"name = {_toml(adapter)}"]
+        lines += ["[[models.adapters]]", f"name = {toml(adapter)}"]
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: str | list[str]) -> str:
+def toml(value: str | list[str]) -> str:
+    """As TOML writes it."""
     return json.dumps(value, ensure_ascii=False)

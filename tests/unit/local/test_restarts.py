@@ -13,7 +13,6 @@ from app.local.restarts import (
     MAX_DELAY_SECONDS,
     SHORT_LIFE_SECONDS,
     DeathRecord,
-    NewLines,
     StopRequest,
     Supervised,
     describe,
@@ -23,38 +22,34 @@ from config.worker_readiness import PART_DIED
 
 
 class Life:
-    """A program's life: it writes these lines and ends with this status."""
+    """A program's life: how it ends."""
 
-    def __init__(self, status: int, *lines: str) -> None:
-        self.status, self.lines = status, lines
-        self.last_line = lines[-1] if lines else ""
+    def __init__(self, status: int, last_line: str = "") -> None:
+        self.status, self.last_line = status, last_line
 
     async def wait(self) -> int:
         return self.status
 
 
-async def lived(*lives: Life, is_needed: bool = False) -> tuple[str | None, list[str], list[str]]:
-    """Why a program must not run on, what the log says of these lives, and what it shows of their lines."""
+async def lived(*lives: Life, is_needed: bool = False) -> tuple[str | None, list[str]]:
+    """Why a program must not run on, and what the log says of these lives."""
     said: list[str] = []
-    shown: list[str] = []
-    lines, stopping, left = NewLines(shown.append), StopRequest(), iter(lives)
+    stopping, left = StopRequest(), iter(lives)
 
     async def start() -> Any:
         if (life := next(left, None)) is None:
             stopping.set()
             await asyncio.Event().wait()
-        for line in life.lines:  # type: ignore[union-attr]
-            lines(line)
         return life
 
-    program = Supervised(start, said.append, 0.0, is_needed, lambda _: asyncio.sleep(0), lines.ended)
+    program = Supervised(start, said.append, 0.0, is_needed, lambda _: asyncio.sleep(0))
     supervision = asyncio.create_task(supervise(program, stopping))
     await asyncio.wait({supervision, asyncio.create_task(stopping.wait())}, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.sleep(0)
     if not supervision.done():
         await end_tasks(supervision)
-        return None, said, shown
-    return supervision.result(), said, shown
+        return None, said
+    return supervision.result(), said
 
 
 def after(*deaths: tuple[int, float]) -> DeathRecord:
@@ -66,7 +61,7 @@ def after(*deaths: tuple[int, float]) -> DeathRecord:
 
 @pytest.mark.parametrize("status", [1, 2, 78, 127, 0, -signal.SIGKILL, -signal.SIGSEGV])
 async def test_whatever_a_program_dies_of_and_however_often_it_is_started_again(status: int) -> None:
-    reason, said, _ = await lived(*[Life(status)] * 20)
+    reason, said = await lived(*[Life(status)] * 20)
     assert reason is None
     assert len(said) == 20
     assert said[-1] == f"ended with {describe(status)} again; starting again in {MAX_DELAY_SECONDS:g} s"
@@ -77,27 +72,18 @@ async def test_a_needed_program_whose_first_start_has_a_wrong_configuration_must
     assert await lived(Life(status, "LONGHAUL_X: no"), is_needed=True) == (
         f"ended with status {status}: LONGHAUL_X: no",
         [],
-        ["LONGHAUL_X: no"],
     )
-    reason, said, _ = await lived(Life(1), Life(status), is_needed=True)
+    reason, said = await lived(Life(1), Life(status), is_needed=True)
     assert (reason, len(said)) == (None, 2)
 
 
-async def test_what_a_wrong_configuration_says_is_shown_once_until_it_changes() -> None:
-    wall = ("12:01 loading, pid 77", "Traceback", "no such folder")
-    other = ("12:09 loading, pid 99", "no such device")
-    _, said, shown = await lived(Life(78, *wall), Life(78, *(wall[0].replace("7", "8"), *wall[1:])), Life(78, *other))
-    assert shown == [*wall, "no such device"]
+async def test_why_a_program_ended_is_said_again_only_if_it_changes() -> None:
+    _, said = await lived(Life(78, "no file 77"), Life(78, "no file 99"), Life(78, "no such device"))
     assert said == [
-        "ended with status 78: no such folder; starting again in 0 s",
+        "ended with status 78: no file 77; starting again in 0 s",
         "ended with status 78 again; starting again in 0.5 s",
         "ended with status 78: no such device; starting again in 1 s",
     ]
-
-
-async def test_what_a_program_says_that_can_run_is_shown_each_time() -> None:
-    _, _, shown = await lived(*[Life(PART_DIED, "ready")] * 3)
-    assert shown == ["ready"] * 3
 
 
 def test_the_first_restart_is_at_once_and_delays_grow_to_a_limit_until_a_long_life() -> None:
