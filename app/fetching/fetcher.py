@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import certifi
 import httpx
@@ -65,9 +65,14 @@ class Fetcher:
             return await self._outcome(url, response, check_type)
 
     async def post(self, url: str, headers: Mapping[str, str], content: bytes) -> Fetched:
-        """Posts to `url`, and returns the answer whatever its status; redirects are not followed. Raises FetchError."""
+        """Posts to `url`, and returns the answer whatever its status; redirects are not followed. Raises FetchError.
+
+        A body that cannot be read is none: the status says whether the server took it.
+        """
         async with self._exchange("POST", target := _parse(url), headers, content) as response:
-            body = await read_body(response.aiter_raw(), response.headers.get("content-encoding", ""), self._max_bytes)
+            encoding, body = response.headers.get("content-encoding", ""), b""
+            with suppress(FetchError, httpx.HTTPError):
+                body = await read_body(response.aiter_raw(), encoding, self._max_bytes)
             return Fetched(str(target), dict(response.headers), body, response.status_code)
 
     @asynccontextmanager

@@ -6,6 +6,7 @@ The schedule is that of Standard Webhooks: ten tries within 75 hours.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from app.store.webhooks.deliveries import Noted
@@ -16,7 +17,9 @@ JITTER = 0.2
 """A delay is up to a tenth shorter or longer, so that what failed together does not come together again."""
 MAX_RETRY_AFTER = 86400.0
 FAILING_SECONDS = 5 * 86400.0
-"""An endpoint is disabled at a failure so long after the first one, if there was no success between."""
+"""An endpoint is disabled at a failure so long after the first one, if there was no success between ..."""
+FAILING_TRIES = 3
+"""... and the delivery has failed so often: one blip is not the end of an endpoint that gets an event a month."""
 GONE = 410
 
 
@@ -45,7 +48,7 @@ def noted(outcome: Outcome, tries: int, failing_seconds: float, chance: float) -
         return Noted("delivered", None, None)
     if outcome.status == GONE:
         return Noted("failed", None, "gone")
-    disable = "failing" if failing_seconds >= FAILING_SECONDS else None
+    disable = "failing" if failing_seconds >= FAILING_SECONDS and tries >= FAILING_TRIES else None
     if tries >= len(SCHEDULE):
         return Noted("failed", None, disable)
     delay = SCHEDULE[tries] * (1 - JITTER / 2 + JITTER * chance)
@@ -61,7 +64,8 @@ def retry_after(value: str | None, now: float) -> float | None:
         seconds = float(value[:12])
     else:
         try:
-            seconds = parsedate_to_datetime(value).timestamp() - now
+            date = parsedate_to_datetime(value)
+            seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
         except (ValueError, OverflowError):
             return None
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from typing import NoReturn
 
 import orjson
@@ -15,6 +14,7 @@ from app.protocol.requests.bodies.webhooks import CreateEndpoint, UpdateEndpoint
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.paging import Encoded, encoded_list, page_of
+from app.store import retention
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.paging import Page
@@ -87,7 +87,7 @@ class WebhookService:
     async def test(self, project: str, endpoint_id: str, event_type: str) -> Json:
         """Sends a sample of the event, once, whether the endpoint is disabled or not."""
         row = await self._find(project, endpoint_id)
-        event_id, now = new_event_id(), time.time()
+        event_id, now = new_event_id(), (await retention.now(self._db)).timestamp()
         about = {"id": f"{'batch' if event_type.startswith('batch.') else 'resp'}_{random_suffix()}"}
         body = {"id": event_id, "object": "event", "created_at": int(now), "type": event_type, "data": about}
         with self.tests.take(project):

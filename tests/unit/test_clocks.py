@@ -24,7 +24,6 @@ USES = {
     "app/responses/conversations.py": "a conversation's `created_at`, for clients",
     "app/ids.py": "ids that are neighbours in an index",
     "app/webhooks/sender.py": "a `Retry-After` that is a date",
-    "app/webhooks/service.py": "the time in a sample event",
     "app/queue/message_template.py": "when a task was sent, for Flower",
     "config/chat_template.py": "the date in a probe of a chat template",
     "app/local/console.py": "the time of a log line",

@@ -110,7 +110,8 @@ async def list_event_types() -> Response:
 @router.get("/v1/events", summary="Read or follow events", response_model=schemas.EventList, responses=EVENTS)
 async def list_events(request: Request, query: Asked[EventsQuery], runtime: RuntimeOf, project: Project) -> Response:
     """The oldest first. To go on, send the last id as `after`, or as the header `Last-Event-ID`. An extension."""
-    after = query.after or request.headers.get("last-event-id") or BEGINNING
+    # EventSource names the last event beside the URL, with its older `after`, when it connects again.
+    after = request.headers.get("last-event-id") or query.after or BEGINNING
     if not query.stream and "text/event-stream" not in request.headers.get("accept", ""):
         return encoded_reply(await runtime.feed.page(project, after, query.limit))
     await runtime.feed.check(after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -16,8 +17,8 @@ from app.bounds import Bound
 JSON_LINES = b"application/x-ndjson"
 SSE = b"text/event-stream; charset=utf-8"
 _HEADERS = [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
-SILENT_PIECES = 40
-"""So many empty pieces in a row become a blank line: proxies close what is silent, and readers skip it."""
+SILENT_SECONDS = 12.0
+"""An empty piece so long after the last line becomes a blank one: proxies close what is silent, and readers skip it."""
 
 OpenLines = Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
 
@@ -53,10 +54,10 @@ class LineStream(Response):
 
 
 async def _send(send: Send, lines: AsyncGenerator[bytes, None]) -> None:
-    silent = 0
+    last = time.monotonic()
     async with aclosing(lines):
         async for piece in lines:
-            silent = 0 if piece else silent + 1
-            if piece or silent % SILENT_PIECES == 0:
+            if piece or time.monotonic() >= last + SILENT_SECONDS:
+                last = time.monotonic()
                 await send({"type": "http.response.body", "body": piece or b"\n", "more_body": True})
     await send_end(send)

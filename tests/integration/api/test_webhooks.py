@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from app.access.administration import Administration
 from app.access.caller import Scope
+from app.api.streams import lines
 from app.protocol.requests.bodies.webhooks import EVENT_TYPES
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
@@ -121,6 +123,19 @@ async def test_a_test_sends_a_sample_once_and_says_what_the_endpoint_answered(
     private = await made(sdk, "https://10.1.2.3/")
     with pytest.raises(openai.BadRequestError, match="not public"):
         await sdk.webhooks.test(private.id, event_type="batch.failed")
+
+
+async def test_a_test_is_signed_by_the_clock_of_postgres(
+    sdk: openai.AsyncOpenAI, web: LittleWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = await made(sdk, f"{web.url}/hook")
+
+    async def by_postgres(_: Database) -> datetime:
+        return datetime.fromtimestamp(12345.9, UTC)
+
+    monkeypatch.setattr(service.retention, "now", by_postgres)
+    await sdk.webhooks.test(new.id, event_type="batch.failed")
+    assert web.asked[0].headers["webhook-timestamp"] == "12345"
 
 
 async def test_deliveries_are_listed_and_replayed(
@@ -310,6 +325,22 @@ async def test_a_stream_that_is_cut_twice_has_every_event_once_and_in_order(
     assert sorted(event["data"]["id"] for event in events) == sorted(ids)
     whole = (await calling.client.get("/v1/events", params={"limit": 1000})).json()["data"]
     assert whole == events
+
+
+async def test_an_event_source_that_connects_again_goes_on_behind_the_last_event(
+    db: Database, calling: Api, mine: Tenant
+) -> None:
+    await ended(db, 4, mine.project)
+    found = [event["id"] for event in (await calling.client.get("/v1/events")).json()["data"]]
+    again = {"params": {"after": found[0]}, "headers": {"last-event-id": found[2]}}
+    rest = await calling.client.get("/v1/events", **again)  # type: ignore[arg-type]
+    assert [event["id"] for event in rest.json()["data"]] == found[3:]
+
+
+async def test_a_feed_that_has_nothing_to_tell_is_kept_alive(calling: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "SILENT_SECONDS", 0.0)
+    async with calling.client.stream("GET", "/v1/events", params={"stream": "true"}) as answer:
+        assert await anext(answer.aiter_raw()) == b"\n"
 
 
 async def test_a_stream_goes_on_with_what_ends(

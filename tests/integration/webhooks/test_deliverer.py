@@ -207,6 +207,72 @@ async def test_of_ten_megabytes_two_thousand_bytes_are_read(db: Database, pubsub
     assert row.status == "delivered" and row.attempts[0]["body"] == "a\ufffd" * (sender.ANSWER_BYTES // 2)
 
 
+@pytest.mark.parametrize("encoding", ["br", "gzip"])
+async def test_an_answer_that_cannot_be_read_has_taken_the_event_all_the_same(
+    db: Database, pubsub: PubSub, web: LittleWeb, encoding: str
+) -> None:
+    web.answers["/odd"] = Answer(b"no such thing", headers={"Content-Encoding": encoding})
+    await endpoint(db, f"{web.url}/odd")
+    async with delivering(deliverer(db, pubsub)):
+        await ended(db, 1)
+        (row,) = await settled(db, 1)
+    assert (row.status, row.attempts[0]["body"], len(web.asked)) == ("delivered", "", 1)
+
+
+async def test_names_that_nobody_answers_for_delay_no_other_endpoint(
+    db: Database, pubsub: PubSub, web: LittleWeb
+) -> None:
+    released, asked = threading.Event(), Counter[str]()
+    look_up = socket.getaddrinfo
+
+    def slow(host: Any, *args: Any, **options: Any) -> Any:
+        if str(host).endswith(".slow.test"):
+            asked[host] += 1
+            released.wait()
+        return look_up(host, *args, **options)
+
+    receiver = Receiver(web)
+    for number in range(16):
+        await endpoint(db, f"http://{number}.slow.test/", name=f"slow{number}")
+    with patch.object(socket, "getaddrinfo", slow), patch.object(module, "CLOSE_SECONDS", 0.0):
+        try:
+            async with delivering(deliverer(db, pubsub)):
+                await ended(db, 4)
+                await until(lambda: asked.total() == 64, what="64 look-ups that hang")
+                await endpoint(db, receiver.url.replace("127.0.0.1", "localhost"), name="works")
+                await ended(db, 1)
+                await settled(db, 1, endpoint="we_works")
+        finally:
+            released.set()
+    assert sum(receiver.got.values()) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://[::ffff:127.0.0.1]/",
+        "https://[::1]/",
+        "https://2130706433/",
+        "https://0x7f.1/",
+        "https://localhost/",
+        "https://[64:ff9b::a9fe:a9fe]/",
+        "https://[2002:a9fe:a9fe::]/",
+        "https://0/",
+        "http://metadata.google.internal@169.254.169.254/",
+    ],
+)
+async def test_no_spelling_of_an_address_reaches_this_machine_or_a_metadata_service(
+    db: Database, pubsub: PubSub, url: str
+) -> None:
+    await endpoint(db, url)
+    async with delivering(deliverer(db, pubsub, networks=())):
+        await ended(db, 1)
+        (row,) = await attempted(db)
+    (attempt,) = row.attempts
+    assert attempt["status_code"] is None
+    assert "is refused" in attempt["error"] or "user name" in attempt["error"], attempt
+
+
 async def test_a_redirect_to_a_metadata_service_is_a_failure_and_is_not_followed(
     db: Database, pubsub: PubSub, web: LittleWeb
 ) -> None:
@@ -276,12 +342,16 @@ async def test_an_endpoint_that_is_gone_is_disabled_at_once(db: Database, pubsub
     assert row is not None and row.disabled_reason == "gone"
 
 
-async def test_five_days_without_a_success_disable_an_endpoint(db: Database, pubsub: PubSub) -> None:
+async def test_five_days_without_a_success_disable_an_endpoint_at_a_third_failure(db: Database, pubsub: PubSub) -> None:
     await endpoint(db)
     await sql(db, "UPDATE webhook_endpoints SET failing_since = now() - interval '5 days'")
     async with delivering(deliverer(db, pubsub)):
         await ended(db, 1)
-        await attempted(db)
+        for count in (1, 2, 3):
+            await attempted(db, count)
+            row = await endpoints.find(db, DEFAULT_PROJECT, "we_a")
+            assert row is not None and (row.disabled_at is None) == (count < 3)
+            await make_due(db)
     row = await endpoints.find(db, DEFAULT_PROJECT, "we_a")
     assert row is not None and row.disabled_reason == "failing"
 

@@ -39,6 +39,7 @@ def test_the_schedule_is_that_of_standard_webhooks() -> None:
         (Outcome(410), 1, 0, Noted("failed", None, "gone")),
         (Outcome(500), 3, FAILING_SECONDS - 1, Noted("pending", 1800, None)),
         (Outcome(500), 3, FAILING_SECONDS, Noted("pending", 1800, "failing")),
+        (Outcome(500), 2, 9 * FAILING_SECONDS, Noted("pending", 300, None)),
         (Outcome(None, "it hangs"), 10, FAILING_SECONDS, Noted("failed", None, "failing")),
         (Outcome(429, retry_after=60), 1, 0, Noted("pending", 60, None)),
         (Outcome(503, retry_after=60), 3, 0, Noted("pending", 1800, None)),
@@ -70,11 +71,25 @@ def test_every_delivery_ends_and_no_delay_leaves_its_bounds(tries: int, chance: 
         ("Sat, 29 Nov 2025 00:01:00 GMT", 60),
         ("Fri, 28 Nov 2025 00:01:00 GMT", 0),
         ("Sat, 29 Nov 9999 00:01:00 GMT", MAX_RETRY_AFTER),
+        ("Sat, 29 Nov 2025 00:01:00 -0000", 60),
+        ("Sat Nov 29 00:01:00 2025", 60),
+        ("Saturday, 29-Nov-25 00:01:00 GMT", 60),
+        ("+60", None),
+        ("60, 120", None),
+        ("1e9", None),
         ("١٢", None),
     ],
 )
-def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
-    assert retry_after(value, NOW) == seconds
+def test_retry_after_is_seconds_or_a_date(
+    value: str | None, seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert retry_after(value, NOW) == seconds
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def verify(headers: dict[str, str], secret: str) -> None:
