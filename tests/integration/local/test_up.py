@@ -323,7 +323,7 @@ def test_named_services_are_used_and_left_alone(running: Up) -> None:
     told = parse_qs(running.written("urls"))
     assert [told["db"], told["redis"]] == [[url] for url in NAMED_SERVICES.values()]
     assert not list((running.folder / "home").glob("postgres-*"))
-    assert not (running.folder / "home" / "valkey").exists()
+    assert not (running.folder / "home" / "valkey.conf").exists()
 
 
 def test_a_second_start_on_the_same_data_is_refused(running: Up) -> None:
