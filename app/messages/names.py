@@ -13,7 +13,6 @@ RESULT = rules((r"\.call_id", ".tool_use_id"), (r"\.output", ".content"), *((old
 THOUGHT = rules((r"\.encrypted_content", ".signature"), (r".*", ".thinking"))
 SEALED = rules((r".*", ".data"))
 TOOL = rules((r"\.parameters", ".input_schema"), (r"\.filters", ""))
-TOOLSET = rules((r"\.server_label", ".mcp_server_name"))
 SERVER = rules((r"\.server_label", ".name"), (r"\.server_url", ".url"), (r"\.authorization", ".authorization_token"))
 STRING = rules((r"\.content.*", ".content"))
 """Of a message whose content is no list."""

@@ -172,7 +172,6 @@ _ORDERS = (
 """From the plain ones to those that have several things at once."""
 ORDERS: Sequence[str] = tuple(_ORDERS.split())
 PLAIN = Conversation("U")
-SHOWN = (Conversation("U"), Conversation("SU"))
 CONVERSATIONS: Sequence[Conversation] = tuple(map(Conversation, ORDERS)) + tuple(
     Conversation(letters, tools=False) for letters in ("UC", "UCAU", "SUCAU", "UCU", "UDAU")
 )

@@ -34,7 +34,7 @@ STEP_ROWS = 200
 RETRYABLE = (Status.FAILED, Status.CANCELLED)
 
 
-class Refusal(StrEnum):
+class NotRetried(StrEnum):
     """Why a response is not retried."""
 
     NOT_STORED = "not_stored"
@@ -129,7 +129,7 @@ async def _step(db: Database, seen: ActionRow, make: Make) -> Step | None:
         made = partial(_new, locked, retried, held.states, make)
         new, reasons = await off_loop(made, sum(row.request_bytes or 0 for row in batch))
         results = await reserve(connection, held, new, insert_waiting)
-        reasons += [Refusal.LIMIT_REACHED for result in results.values() if isinstance(result, Shortage)]
+        reasons += [NotRetried.LIMIT_REACHED for result in results.values() if isinstance(result, Shortage)]
         for reason in reasons:
             refused[reason.value] = refused.get(reason.value, 0) + 1
         at_end = len(batch) == len(rows) < STEP_ROWS
@@ -148,10 +148,10 @@ def _fitting(rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
 
 def _new(
     rows: Sequence[Row[Any]], retried: set[str], limits: Sequence[LimitState], make: Make
-) -> tuple[list[NewResponse], list[Refusal]]:
+) -> tuple[list[NewResponse], list[NotRetried]]:
     """The new responses, and why there are no others."""
     new: list[NewResponse] = []
-    refusals: list[Refusal] = []
+    refusals: list[NotRetried] = []
     for row in rows:
         request = from_json(row.request)
         if (refusal := _refusal(row, request, retried)) is not None:
@@ -169,11 +169,11 @@ def _old(row: Row[Any], request: Json) -> OldResponse:
     return OldResponse(**own, request=request, priority=Priority.of(tier, background=True, in_window=in_window))
 
 
-def _refusal(row: Row[Any], request: Any, retried: set[str]) -> Refusal | None:
+def _refusal(row: Row[Any], request: Any, retried: set[str]) -> NotRetried | None:
     if row.id in retried:
-        return Refusal.ALREADY_RETRIED
+        return NotRetried.ALREADY_RETRIED
     if not row.store:
-        return Refusal.NOT_STORED
+        return NotRetried.NOT_STORED
     if not isinstance(request, dict) or not isinstance(request.get("input"), list):
-        return Refusal.NO_REQUEST
-    return Refusal.NOT_AN_ANSWER if request.get("task") is not None else None
+        return NotRetried.NO_REQUEST
+    return NotRetried.NOT_AN_ANSWER if request.get("task") is not None else None
