@@ -156,7 +156,7 @@ class ModelStatus(RowShape):
         return super().of(row, classes=[ClassStatus.of(each) for each in row.classes], **given)
 
 
-class Limit(Shape):
+class Limit(RowShape):
     """A limit of which hardly anything is left: it refuses requests."""
 
     project: str
@@ -168,15 +168,8 @@ class Limit(Shape):
     remaining: int
 
     @classmethod
-    def of(cls, state: LimitState, names: Names) -> Self:
-        return cls(
-            project=state.project,
-            project_name=names.projects.get(state.project, state.project),
-            model=state.model,
-            kind=state.kind,
-            value=state.value,
-            remaining=state.remaining,
-        )
+    def named(cls, state: LimitState, names: Names) -> Self:
+        return cls.of(state, project_name=names.projects.get(state.project, state.project))
 
 
 class Condition(RowShape):
@@ -208,7 +201,7 @@ class Overview(Shape):
             problems=[Condition.of(each) for each in status.of_grade(Grade.WRONG)],
             notices=[Condition.of(each) for each in status.of_grade(Grade.ATTENTION)],
             models=[ModelStatus.of(each) for each in status.models],
-            limits=[Limit.of(each, status.names) for each in status.snapshot.limits],
+            limits=[Limit.named(each, status.names) for each in status.snapshot.limits],
             pauses=[Pause.of(each) for each in status.snapshot.pauses],
         )
 
@@ -236,7 +229,7 @@ class Backlog(RowShape):
         return super().of(row, oldest_waiting_seconds=row.oldest_waiting_seconds or None, **given)
 
 
-class Why(Shape):
+class Why(RowShape):
     """Why a response does not run, where it runs, or how it ended."""
 
     id: str
@@ -263,25 +256,17 @@ class Why(Shape):
     run_seconds_left: float | None
 
     @classmethod
-    def of(cls, response: KnownResponse, found: Explanation) -> Self:
+    def explained(cls, response: KnownResponse, found: Explanation) -> Self:
         tier, mode = class_of(response.priority)
         is_sent = response.sent_at is not None and response.finished_at is None
         queued, runs = response.status == "queued", response.status == "in_progress"
-        return cls(
-            id=response.id,
+        return cls.of(
+            response,
             reason=found.reason,
             text=found.text,
             advice=found.advice,
-            status=ResponseStatus(response.status),
-            model=response.model,
-            queue=response.queue,
-            project=response.project,
-            project_name=response.project_name,
-            key_id=response.key_id,
             tier=tier,
             mode=mode,
-            inserted_at=response.inserted_at,
-            attempt=response.attempt,
             worker=response.worker or (response.sent_to if is_sent else None),
             behind=found.behind,
             queue_seconds_left=response.seconds_until(response.queue_deadline) if queued else None,

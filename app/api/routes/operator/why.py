@@ -10,4 +10,4 @@ router = operator_router("/responses/{response_id}")
 
 @router.get("/why", summary="Say why a response does not run, where it runs, or how it ended")
 async def why(response_id: str, service: ServiceOf) -> Why:
-    return Why.of(*await service.why(response_id))
+    return Why.explained(*await service.why(response_id))
