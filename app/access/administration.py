@@ -11,16 +11,16 @@ from app.access.changes import AdministrationError, AuditType, Change, Changes, 
 from app.access.new_keys import (
     CreatedKey,
     add_key,
+    check_given,
     check_key_count,
     check_lifetime,
     check_name,
-    check_outlived,
     check_scopes,
     insert_key,
     lock_active_project,
     lock_project,
 )
-from app.access.project_limits import put_limits, remove_limit
+from app.access.project_limits import put_limits
 from app.access.project_rules import check_days, check_permitted, check_tier, check_weight
 from app.protocol.limits import ALL_MODELS, LimitKind
 from app.protocol.requests.bodies.organization import MAX_KEY_SECONDS
@@ -83,43 +83,39 @@ class Administration:
         project_id: str,
         *,
         name: str | None = None,
-        weight: float | None = None,
-        conversation_days: int | None = None,
-    ) -> ProjectRow:
-        """Sets the project's name, its share of every queue, and how long unchanged conversations are kept.
-
-        None leaves each as it is; 0 days: they are kept until they are deleted.
-        """
-        if name is None and weight is None and conversation_days is None:
-            return await self.project(project_id)
-        values: dict[str, Any] = {}
-        asked: dict[str, Any] = {}
-        if name is not None:
-            check_name(name)
-            values["name"] = asked["title"] = name
-        if weight is not None:
-            check_weight(weight)
-            values["weight"] = asked["weight"] = weight
-        if conversation_days is not None:
-            check_days(conversation_days, "conversation_days")
-            values["conversation_days"], asked["conversation_days"] = conversation_days or None, conversation_days
-        return await self._change(project_id, values, asked)
-
-    async def permit(
-        self,
-        project_id: str,
         models: Collection[str] | None = None,
         tool_servers: Collection[str] | None = None,
         top_tier: str | None = None,
+        weight: float | None = None,
+        conversation_days: int | None = None,
     ) -> ProjectRow:
-        """Sets what the project's next requests may use, as in `ProjectRow`. None leaves each as it is."""
+        """Sets what an active project is called, and what its next requests may use, as in `create_project`.
+
+        None leaves each as it is. Conversations that have not changed for `conversation_days` are deleted; 0: none is.
+        """
         lists = {"models": models, "tool_servers": tool_servers}
-        asked: dict[str, Any] = {field: sorted(names) for field, names in lists.items() if names is not None}
-        check_permitted(*asked.values())
+        others = {"name": name, "top_tier": top_tier, "weight": weight, "conversation_days": conversation_days}
+        values: dict[str, Any] = {field: sorted(names) for field, names in lists.items() if names is not None}
+        check_permitted(*values.values())
+        values |= {field: value for field, value in others.items() if value is not None}
+        if not values:
+            return await self.project(project_id)
+        if name is not None:
+            check_name(name)
         if top_tier is not None:
             check_tier(top_tier)
-            asked["top_tier"] = top_tier
-        return await self._change(project_id, asked, asked)
+        if weight is not None:
+            check_weight(weight)
+        if conversation_days is not None:
+            check_days(conversation_days, "conversation_days")
+        asked = {"title" if field == "name" else field: value for field, value in values.items()}
+        if conversation_days == 0:
+            values["conversation_days"] = None
+        async with self._changes.begin() as change:
+            before = await lock_active_project(change, project_id)
+            row = await projects.change(change.connection, replace(before, **values))
+            await _note_update(change, project_id, asked)
+        return row
 
     async def archive_project(self, project_id: str) -> ProjectRow:
         """From now on the project's keys are refused. What it has in the background runs to its end."""
@@ -174,7 +170,7 @@ class Administration:
             if (await _key_of(change.connection, project, key_id)).state != "works":
                 raise AdministrationError(f"the key '{key_id}' has expired; create a new one", "key_id")
             if lifetime_seconds is not None:
-                await check_outlived(change, lifetime_seconds)
+                await check_given(change, (), lifetime_seconds)
             await api_keys.change(change.connection, key_id, names, lifetime_seconds)
             asked = {"scopes": names, "expires_in_seconds": lifetime_seconds}
             sent = {name: value for name, value in asked.items() if value is not None}
@@ -207,6 +203,7 @@ class Administration:
             if old.state != "works":
                 raise AdministrationError(f"the key '{key_id}' works no longer; create a new one")
             await api_keys.end_after(change.connection, key_id, overlap_seconds)
+            await check_given(change, old.scopes, old.lifetime_seconds)
             await check_key_count(change, project)
             requested = {"changes_requested": {"expires_in_seconds": overlap_seconds}}
             await change.note(AuditType.KEY_UPDATED, key_id, old.project, requested)
@@ -222,20 +219,6 @@ class Administration:
         async with self._changes.begin() as change:
             await lock_active_project(change, project)
             await put_limits(change, project, model, values)
-
-    async def remove_limit(self, project: str, kind: LimitKind, model: str = ALL_MODELS) -> None:
-        """From now on the project may use as much as there is."""
-        async with self._changes.begin() as change:
-            await lock_project(change, project)
-            await remove_limit(change, project, model, kind)
-
-    async def _change(self, project_id: str, values: Mapping[str, Any], asked: Mapping[str, Any]) -> ProjectRow:
-        """Sets columns of an active project; the audit log has what was `asked`."""
-        async with self._changes.begin() as change:
-            before = await lock_active_project(change, project_id)
-            row = await projects.change(change.connection, replace(before, **values))
-            await _note_update(change, project_id, asked)
-        return row
 
 
 async def _note_update(change: Change, project_id: str, requested: Mapping[str, object]) -> None:

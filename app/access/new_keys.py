@@ -39,7 +39,7 @@ async def add_key(
     check_name(name)
     check_scopes(project, scopes)
     check_lifetime(lifetime_seconds)
-    await check_outlived(change, lifetime_seconds)
+    await check_given(change, _names(scopes), lifetime_seconds)
     await check_key_count(change, project)
     return await insert_key(change, project, name, _names(scopes), lifetime_seconds, service_account)
 
@@ -135,12 +135,17 @@ def check_lifetime(seconds: float | None) -> None:
         raise AdministrationError(message, "expires_in_seconds")
 
 
-async def check_outlived(change: Change, seconds: float | None) -> None:
-    """Refuses a lifetime (None: endless) beyond that of the key that makes the change, with an AdministrationError."""
-    if change.operator.key_id is None:
+async def check_given(change: Change, scopes: Collection[str], seconds: float | None) -> None:
+    """Refuses what the key that makes the change has not itself, with an AdministrationError.
+
+    That is a scope of operators, or a longer lifetime (None: endless).
+    """
+    if change.operator.key_id is None or (own := await api_keys.get(change.connection, change.operator.key_id)) is None:
         return
-    parent = await api_keys.get(change.connection, change.operator.key_id)
-    left = None if parent is None else parent.remaining_seconds
+    if missing := {scope.value for scope in OPERATOR_SCOPES}.intersection(scopes).difference(own.scopes):
+        message = f"a key gives no scope that it has not itself: {', '.join(sorted(missing))}"
+        raise AdministrationError(message, "scopes")
+    left = own.remaining_seconds
     if left is not None and (seconds is None or seconds > left):
         message = f"a key lives no longer than the key that makes it: at most {max(0, int(left))} seconds from now"
         raise AdministrationError(message, "expires_in_seconds")

@@ -39,13 +39,6 @@ async def put_limits(change: Change, project: str, model: str, values: Mapping[L
     await _note_limits(change, project, model, values)
 
 
-async def remove_limit(change: Change, project: str, model: str, kind: LimitKind) -> None:
-    """Removes a limit of a project that is locked. Raises AdministrationError if there is none."""
-    if not await limits.remove(change.connection, project, model, kind):
-        raise AdministrationError(f"there is no such limit of '{project}'; `longhaul limits list` shows all")
-    await _note_limits(change, project, model, {kind: None})
-
-
 async def _note_limits(change: Change, project: str, model: str, values: Mapping[LimitKind, int | None]) -> None:
     requested = {LIMIT_FIELDS.get(kind, kind.value): value for kind, value in values.items()}
     await change.note(AuditType.RATE_LIMIT_UPDATED, limit_id(model), project, {"changes_requested": requested})

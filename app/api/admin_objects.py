@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator
 
 from app.access.changes import FLOWER
 from app.access.project_limits import LIMIT_FIELDS, limit_id
-from app.protocol.limits import LimitKind
+from app.protocol.limits import LimitKind, LimitState
 from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.protocol.types import Json
 from app.responses.paging import unknown_cursor
@@ -86,13 +86,18 @@ class Project(RowShape):
     residency: None = None
     stored_bytes: int
     """This and what follows is Longhaul's own."""
+    models: list[str]
+    tool_servers: list[str]
+    top_tier: str
+    weight: float
     conversation_days: int | None
     erase_at: Seconds | None
     erased_at: Seconds | None
 
     @classmethod
     def of(cls, row: ProjectRow, **given: Any) -> Self:
-        return super().of(row, status="active" if row.archived_at is None else "archived", **given)
+        lists = {"models": sorted(row.models), "tool_servers": sorted(row.tool_servers)}
+        return super().of(row, status="active" if row.archived_at is None else "archived", **lists, **given)
 
 
 class Account(RowShape):
@@ -177,6 +182,15 @@ class NewAdminKey(AdminKey):
     """The key itself. No other answer has it."""
 
 
+class NewKey(Key):
+    """Longhaul's own."""
+
+    object: Literal["organization.api_key"] = "organization.api_key"
+    project: str | None
+    value: str
+    """The key itself. No other answer has it."""
+
+
 class ModelPermissions(Shape):
     """A project without rules denies no model."""
 
@@ -234,6 +248,26 @@ class RateLimit(Shape):
         """`values` are the limits of a project."""
         limits = {field: values.get((model, kind), NO_LIMIT) for kind, field in LIMIT_FIELDS.items()}
         return cls(id=limit_id(model), model=model, **limits)
+
+
+class Limit(Shape):
+    """Longhaul's own."""
+
+    object: Literal["project.limit"] = "project.limit"
+    kind: LimitKind
+    model: str
+    """`*`: all together."""
+    value: int
+    taken: int
+
+    @classmethod
+    def of(cls, state: LimitState) -> Self:
+        return cls(kind=state.kind, model=state.model, value=state.value, taken=state.value - state.remaining)
+
+
+class Limits(Shape):
+    object: Literal["list"] = "list"
+    data: list[Limit]
 
 
 class UsageResult(Shape):

@@ -348,8 +348,7 @@ def _limits_reached(view: View) -> Iterator[Told]:
         used = "limit is used up, and refuses" if len(limits) == 1 else "limits are used up, and refuse"
         yield Told(
             f"{len(limits)} {used} requests with 429: {some_of([_limit(each, view.names) for each in limits], 3)}.",
-            f"What waits already goes on. `longhaul limits list --project {limits[0].project}` shows all of a"
-            " project's limits.",
+            f"What waits already goes on. `longhaul limits list {limits[0].project}` shows all of a project's limits.",
         )
 
 

@@ -48,7 +48,7 @@ async def create(db: Database, redis_url: str) -> Tenants:
         made = [await tenant(admin, name) for name in LIMITS]
         for each, limits in zip(made, LIMITS.values(), strict=True):
             await admin.set_limits(each.project, "*", dict.fromkeys(LimitKind, LARGE) | dict(limits))
-        await admin.permit(made[0].project, top_tier="priority")
+        await admin.change_project(made[0].project, top_tier="priority")
         return Tenants(tuple(made), await admin.create_key(None, "operator", OPERATOR_SCOPES))
     finally:
         await pubsub.close()

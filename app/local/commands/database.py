@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
 import typer
 
-from app.access.administration import Administration
-from app.access.changes import AdministrationError, Changes, NothingThere
+from app.access.changes import AdministrationError
 from app.access.new_keys import create_first_key, create_given_key
 from app.local.errors import LocalError
-from app.local.home import Home, with_running_services
+from app.local.home import Home
 from app.store.database import Database, StoreBusy, StoreUnavailable
-from app.store.keys import pubsub_key
-from app.streaming.pubsub import PubSub
-from config.settings import ConfigError, Settings, load_settings
-
-T = TypeVar("T")
+from config.settings import ConfigError, Settings
 
 
 @asynccontextmanager
@@ -51,21 +44,3 @@ async def make_first_key(db: Database, settings: Settings) -> None:
             typer.echo("the key in LONGHAUL_ADMIN_KEY is an admin key now")
     except AdministrationError as error:
         raise ConfigError(f"LONGHAUL_ADMIN_KEY: {error}") from None
-
-
-def administer(act: Callable[[Administration], Awaitable[T]]) -> T:
-    """Returns what `act` returns. Raises ConfigError and LocalError."""
-    return asyncio.run(_administer(with_running_services(load_settings()), act))
-
-
-async def _administer(settings: Settings, act: Callable[[Administration], Awaitable[T]]) -> T:
-    async with opened(settings) as db:
-        pubsub = PubSub(settings.broker_url, pubsub_key(db))
-        try:
-            return await act(Administration(Changes(db, pubsub), settings.new_project_limits))
-        except NothingThere as error:
-            raise LocalError(f"{error}; `longhaul keys list` and `longhaul projects list` show all") from None
-        except AdministrationError as error:
-            raise LocalError(str(error)) from None
-        finally:
-            await pubsub.close()

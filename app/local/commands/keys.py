@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
-from app.access.new_keys import CreatedKey
 from app.access.secret import new_secret
-from app.local.commands.database import administer
+from app.local.commands.operator_client import administer, path
+from app.local.commands.output import Column, JsonOption, column, moment, show
 from app.local.home import where_first_key_lies
-from app.store.tenants import api_keys
-from app.store.tenants.api_keys import KeyRow
 from config.settings import ConfigError, load_settings
 
-HOUR_SECONDS = 3600.0
+HOUR_SECONDS = 3600
 DAY_SECONDS = 24 * HOUR_SECONDS
 
 commands = typer.Typer(help="Make, list and end API keys.", invoke_without_command=True)
 
 ProjectOption = Annotated[str | None, typer.Option("--project", help="The id of the key's project.")]
 KeyArgument = Annotated[str, typer.Argument(help="The id of the key: key_...")]
+
+COLUMNS = (
+    column("id"),
+    column("name"),
+    Column("scopes", lambda key: ",".join(key["scopes"])),
+    column("key", "redacted_value"),
+    moment("expires (UTC)", "expires_at"),
+    moment("last used (UTC)", "last_used_at"),
+)
 
 
 @commands.callback()
@@ -44,10 +49,12 @@ def create(
     """Make a key and print it: nobody can ever read it again."""
     if (project is not None) == admin:
         raise ConfigError("keys create: name either --project ID or --admin")
-    allowed = OPERATOR_SCOPES if project is None else PROJECT_SCOPES
-    wanted = allowed if scopes is None else _scopes(scopes)
-    lifetime = None if days is None else days * DAY_SECONDS
-    _print_new(administer(lambda to: to.create_key(project, name, wanted, lifetime)))
+    body: dict[str, Any] = {"project": project, "name": name}
+    if scopes is not None:
+        body["scopes"] = [scope.strip() for scope in scopes.split(",")]
+    if days is not None:
+        body["expires_in_seconds"] = round(days * DAY_SECONDS)
+    _print_new(administer(lambda api: api.post("api_keys", body)))
 
 
 @commands.command()
@@ -57,17 +64,17 @@ def generate() -> None:
 
 
 @commands.command("list")
-def list_keys(project: ProjectOption = None) -> None:
-    """List keys, of one project or of all; never the keys themselves."""
-    found = administer(lambda to: api_keys.find_all(to.db) if project is None else api_keys.find_of(to.db, project))
-    for key in found:
-        typer.echo(_line(key))
+def list_keys(project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """List the keys of a project, or those of the operators; never the keys themselves."""
+    listed = "admin_api_keys" if project is None else path("projects", project, "api_keys")
+    show(administer(lambda api: api.pages(listed)), COLUMNS, as_json=as_json)
 
 
 @commands.command()
 def revoke(key: KeyArgument) -> None:
     """End a key, and what it has open."""
-    typer.echo(_line(administer(lambda to: to.revoke_key(key))))
+    administer(lambda api: api.delete(path("api_keys", key)))
+    typer.echo(f"{key} has ended")
 
 
 @commands.command()
@@ -76,28 +83,11 @@ def rotate(
     overlap_hours: Annotated[float, typer.Option(help="How long the old key works beside the new one.")] = 24,
 ) -> None:
     """Make a key like this one and print it; the old one ends after the overlap."""
-    _print_new(administer(lambda to: to.rotate_key(key, overlap_hours * HOUR_SECONDS)))
+    body = {"overlap_seconds": round(overlap_hours * HOUR_SECONDS)}
+    _print_new(administer(lambda api: api.post(path("api_keys", key, "rotate"), body)))
 
 
-def _scopes(sent: str) -> frozenset[Scope]:
-    try:
-        return frozenset(Scope(name.strip()) for name in sent.split(","))
-    except ValueError:
-        names = ", ".join(scope.value for scope in Scope)
-        raise ConfigError(f"--scopes: expected some of {names}, with commas") from None
-
-
-def _print_new(made: CreatedKey) -> None:
+def _print_new(made: dict[str, Any]) -> None:
     """The key alone goes to stdout, so that `KEY=$(longhaul keys create ...)` works."""
-    typer.echo(_line(made.row), err=True)
-    typer.echo(made.secret)
-
-
-def _line(key: KeyRow) -> str:
-    fields = (key.id, key.project or "(operators)", key.name, ",".join(key.scopes), key.shown, key.state)
-    times = (f"expires {_time(key.expires_at)}", f"last used {_time(key.last_used_at)}")
-    return "\t".join((*fields, *times))
-
-
-def _time(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.strftime("%Y-%m-%d %H:%M")
+    typer.echo(f"{made['id']} ({','.join(made['scopes'])})", err=True)
+    typer.echo(made["value"])

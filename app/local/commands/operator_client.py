@@ -1,4 +1,4 @@
-"""How a command speaks to the operators' API: that of LONGHAUL_URL, or else the one of this machine."""
+"""How a command speaks to the operators' API or the admin API: at LONGHAUL_URL, or else at this machine's API."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from app.local.ports import api_url
 from config.settings import ConfigError, Settings, load_settings
 
 CONNECT_SECONDS = 10.0
+PAGE = 100
+"""Entries of a page."""
 ANSWER_SECONDS = 60.0
 """How long an answer, or a piece of one, may take: each has its own bounds at the server."""
 
@@ -31,18 +33,31 @@ def path(*names: str) -> str:
 
 
 class OperatorClient:
-    """Asks `/v1/operator/...`, and returns what it answers.
+    """Asks `/v1/operator/...` or `/v1/organization/...`, and returns what it answers.
 
     Every method raises ConfigError for what the server refuses as wrong, LocalError for what is not there or cannot be,
-    and its kinds NotAllowed and OutOfReach. Paths begin behind `/v1/operator/`.
+    and its kinds NotAllowed and OutOfReach. Paths begin behind that.
     """
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx.AsyncClient, base: str) -> None:
         self._http = http
+        self._base = base
 
     async def get(self, path: str, **query: Any) -> Any:
         """Parameters that are None are left out; those with several values are repeated."""
         return await self._answer("GET", path, params=_query(query))
+
+    async def pages(self, path: str, most: int | None = None, after: str | None = None, **query: Any) -> list[Any]:
+        """The entries of a list, page after page, because one may end before it is full: all of them, or the first."""
+        found: list[Any] = []
+        while most is None or len(found) < most:
+            limit = PAGE if most is None else min(PAGE, most - len(found))
+            page = await self.get(path, **query, limit=limit, after=after)
+            found += page["data"]
+            if not page["has_more"]:
+                break
+            after = page["last_id"]
+        return found
 
     async def post(self, path: str, body: Any = None, **query: Any) -> Any:
         content = None if body is None else orjson.dumps(body)
@@ -54,13 +69,9 @@ class OperatorClient:
 
     async def _answer(self, method: str, path: str, **request: Any) -> Any:
         with _named_troubles():
-            response = await self._http.request(method, _url(path), **request)
+            response = await self._http.request(method, f"/v1/{self._base}/{path}", **request)
         _check(response)
         return orjson.loads(response.content)
-
-
-def _url(path: str) -> str:
-    return f"/v1/operator/{path}"
 
 
 def _query(sent: dict[str, Any]) -> dict[str, Any]:
@@ -96,14 +107,19 @@ _KINDS: dict[int, type[Exception]] = {
 }
 
 
-def ask(act: Callable[[OperatorClient], Awaitable[T]]) -> T:
-    """Returns what `act` returns. Raises ConfigError and LocalError."""
-    return asyncio.run(_ask(load_settings(), act))
+def ask(act: Callable[[OperatorClient], Awaitable[T]], base: str = "operator") -> T:
+    """Returns what `act` returns; it asks below `/v1/{base}/`. Raises ConfigError and LocalError."""
+    return asyncio.run(_ask(load_settings(), act, base))
 
 
-async def _ask(settings: Settings, act: Callable[[OperatorClient], Awaitable[T]]) -> T:
+def administer(act: Callable[[OperatorClient], Awaitable[T]]) -> T:
+    """The same of the admin API."""
+    return ask(act, "organization")
+
+
+async def _ask(settings: Settings, act: Callable[[OperatorClient], Awaitable[T]], base: str) -> T:
     async with _http(settings) as http:
-        return await act(OperatorClient(http))
+        return await act(OperatorClient(http, base))
 
 
 @contextlib.asynccontextmanager

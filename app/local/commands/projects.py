@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import UTC
-from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from app.access.administration import Administration
-from app.local.commands.database import administer
-from app.store.tenants import projects
-from app.store.tenants.projects import ALL, ProjectRow
+from app.local.commands.operator_client import administer, path
+from app.local.commands.output import Column, Entry, JsonOption, column, moment, number, show
 
 NONE = "none"
 
@@ -20,91 +15,103 @@ commands = typer.Typer(help="Make, list and archive projects.", no_args_is_help=
 
 ProjectArgument = Annotated[str, typer.Argument(help="The id of the project.")]
 ModelsOption = Annotated[
-    str, typer.Option(help="Names of the models that it may use, with commas; `*`: all, `!NAME`: but this one; `none`.")
+    str | None,
+    typer.Option(help="Names of the models that it may use, with commas; `*`: all, `!NAME`: but this one; `none`."),
 ]
-ServersOption = Annotated[str, typer.Option(help="The same of labels of MCP servers.")]
-WEIGHT = typer.Option(help="Its share of every queue, beside projects with 1; 0.001 to 1000.")
-WeightOption = Annotated[float, WEIGHT]
+ServersOption = Annotated[str | None, typer.Option(help="The same of labels of MCP servers.")]
+TierOption = Annotated[str | None, typer.Option(help="The best service tier of its responses.")]
+WeightOption = Annotated[
+    float | None, typer.Option(help="Its share of every queue, beside projects with 1; 0.001 to 1000.")
+]
+
+
+def _state(project: Entry) -> str:
+    # `default` goes on after an erasure.
+    return "active" if project["archived_at"] is None else "erased" if project["erased_at"] else "archived"
+
+
+COLUMNS = (
+    column("id"),
+    column("name"),
+    Column("state", _state),
+    Column("models", lambda project: _listed(project["models"])),
+    Column("tool servers", lambda project: _listed(project["tool_servers"])),
+    column("tier", "top_tier"),
+    number("weight"),
+    number("stored", "stored_bytes"),
+    number("conversation days"),
+    moment("erased at (UTC)", "erase_at"),
+)
 
 
 @commands.command()
 def create(
     name: Annotated[str, typer.Argument(help="Whom or what it is for.")],
-    models: ModelsOption = "all",
-    tool_servers: ServersOption = "all",
-    tier: Annotated[str, typer.Option(help="The best service tier of its responses.")] = "default",
-    weight: WeightOption = 1.0,
+    models: ModelsOption = None,
+    tool_servers: ServersOption = None,
+    tier: TierOption = None,
+    weight: WeightOption = None,
 ) -> None:
     """Make a project and print its id."""
-    permitted = _permitted(models), _permitted(tool_servers)
-    typer.echo(administer(lambda to: to.create_project(name, *permitted, tier, weight)).id)
+    body = {"name": name, **_fields(models, tool_servers, tier, weight)}
+    typer.echo(administer(lambda api: api.post("projects", body))["id"])
 
 
 @commands.command("list")
-def list_projects() -> None:
+def list_projects(as_json: JsonOption = False) -> None:
     """List all projects, and what they may use."""
-    for project in administer(lambda to: projects.find_all(to.db)):
-        typer.echo(_line(project))
+    show(administer(lambda api: api.pages("projects", include_archived=True)), COLUMNS, as_json=as_json)
 
 
 @commands.command()
 def update(
     project: ProjectArgument,
-    weight: Annotated[float | None, WEIGHT] = None,
+    models: ModelsOption = None,
+    tool_servers: ServersOption = None,
+    tier: TierOption = None,
+    weight: WeightOption = None,
     conversation_days: Annotated[
         int | None, typer.Option(help="Days that unchanged conversations are kept; 0: all.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Set a project's share of every queue, and how long its conversations are kept; what is left out stays."""
-    changing = partial(Administration.change_project, weight=weight, conversation_days=conversation_days)
-    typer.echo(_line(administer(lambda to: changing(to, project))))
+    """Set what a project may use from now on, and how long its conversations are kept; what is left out stays."""
+    body = {"conversation_days": conversation_days, **_fields(models, tool_servers, tier, weight)}
+    _change(body, project, as_json=as_json)
 
 
 @commands.command()
-def permit(
-    project: ProjectArgument,
-    models: ModelsOption,
-    tool_servers: ServersOption,
-    tier: Annotated[str | None, typer.Option(help="The best service tier; by default it stays.")] = None,
-) -> None:
-    """Set what a project may use from now on."""
-    permitted = _permitted(models), _permitted(tool_servers)
-    typer.echo(_line(administer(lambda to: to.permit(project, *permitted, tier))))
-
-
-@commands.command()
-def archive(project: ProjectArgument) -> None:
+def archive(project: ProjectArgument, as_json: JsonOption = False) -> None:
     """End all keys of a project; what it has in the background runs to its end."""
-    typer.echo(_line(administer(lambda to: to.archive_project(project))))
+    _change(None, project, "archive", as_json=as_json)
 
 
 @commands.command()
 def erase(
     project: ProjectArgument,
     days: Annotated[int, typer.Option(help="Begin after so many days.")] = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Archive a project, and erase everything of it: responses, conversations, keys, limits; usage stays."""
-    typer.echo(_line(administer(lambda to: to.erase_project(project, days))))
+    _change({"after_days": days}, project, "erase", as_json=as_json)
 
 
-def _permitted(sent: str) -> frozenset[str]:
+def _change(body: dict[str, Any] | None, *names: str, as_json: bool) -> None:
+    show([administer(lambda api: api.post(path("projects", *names), body))], COLUMNS, as_json=as_json)
+
+
+def _fields(models: str | None, tool_servers: str | None, tier: str | None, weight: float | None) -> dict[str, Any]:
+    lists = {"models": _permitted(models), "tool_servers": _permitted(tool_servers)}
+    return {**lists, "top_tier": tier, "weight": weight}
+
+
+def _permitted(sent: str | None) -> list[str] | None:
     """`all` stands for `*`, which shells replace."""
-    names = frozenset(filter(None, map(str.strip, sent.split(","))))
-    return frozenset() if sent == NONE else frozenset(ALL if name == "all" else name for name in names)
+    if sent is None:
+        return None
+    names = filter(None, map(str.strip, sent.split(",")))
+    return [] if sent == NONE else ["*" if name == "all" else name for name in names]
 
 
-def _line(project: ProjectRow) -> str:
-    # `default` goes on after an erasure.
-    state = "active" if project.archived_at is None else "erased" if project.erased_at else "archived"
-    models, servers = _listed(project.models), _listed(project.tool_servers)
-    permitted = (f"models {models}", f"tool servers {servers}", f"tier {project.top_tier}")
-    amounts: tuple[str, ...] = (f"weight {project.weight:g}", f"stored {project.stored_bytes}")
-    if project.conversation_days is not None:
-        amounts += (f"conversations {project.conversation_days} days",)
-    if project.erase_at is not None:
-        amounts += (f"erased at {project.erase_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",)
-    return "\t".join((project.id, project.name, state, *permitted, *amounts))
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ",".join(sorted(names)) or NONE
+def _listed(names: list[str]) -> str:
+    return ",".join(names) or NONE

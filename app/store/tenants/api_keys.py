@@ -75,7 +75,6 @@ _WORKS = "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now()
 _BY_HASH = text(f"{_KEYS} WHERE k.hash = ANY(:hashes)")
 _BY_ID = text(f"{_KEYS} WHERE k.id = :id")
 _OF = text(f"{_KEYS} WHERE {_IS_OF} ORDER BY k.created_at, k.id")
-_ALL = text(f"{_KEYS} ORDER BY k.created_at, k.id")
 _LIST = Listing(f"{_KEYS} WHERE {_IS_OF}", "revoked_at IS NULL")
 _COUNT_WORKING = text(f"SELECT count(*) FROM api_keys k WHERE {_IS_OF} AND {_WORKS}")
 _WORKING_ADMIN = text(f"SELECT id FROM api_keys k WHERE scopes @> ARRAY['admin'] AND {_WORKS} LIMIT 1")
@@ -150,11 +149,6 @@ async def count_working(connection: AsyncConnection, project: str | None) -> int
 async def find_of(db: Database, project: str | None) -> list[KeyRow]:
     """The keys of a project, or of the operators, the oldest first."""
     return [_row(**row._mapping) for row in await db.execute(_OF, {"project": project})]
-
-
-async def find_all(db: Database) -> list[KeyRow]:
-    """All keys, the oldest first."""
-    return [_row(**row._mapping) for row in await db.execute(_ALL)]
 
 
 async def create(connection: AsyncConnection, new: NewKey) -> KeyRow:

@@ -123,12 +123,7 @@ _WRITE = text(
 
 _LOCK_LIMITS = text("SELECT kind FROM limits WHERE project = :project ORDER BY project, model, kind FOR UPDATE")
 _WITH_NOTES = text("SELECT project FROM settlements UNION SELECT project FROM stored_changes ORDER BY project")
-_FIND = text(
-    """
-    SELECT project, model, kind, value FROM limits WHERE project = :project OR CAST(:project AS text) IS NULL
-    ORDER BY project, model, kind
-    """
-)
+_FIND = text("SELECT project, model, kind, value FROM limits WHERE project = :project ORDER BY model, kind")
 _COUNT = text("SELECT count(*) FROM limits WHERE project = :project")
 _PUT = text(
     """
@@ -224,8 +219,8 @@ async def settle(db: Database) -> None:
             await held.write(connection, held.states)
 
 
-async def find(db: Database, project: str | None = None) -> list[LimitRow]:
-    """The limits of a project, or of all."""
+async def find(db: Database, project: str) -> list[LimitRow]:
+    """The limits of a project."""
     rows = await db.execute(_FIND, {"project": project})
     return [LimitRow(row.project, row.model, LimitKind(row.kind), row.value) for row in rows]
 

@@ -31,7 +31,6 @@ _PROJECTS = rf"""
 """
 _BY_ID = text(f"{_PROJECTS} WHERE p.id = ANY(:ids)")
 _LOCK = text(f"{_PROJECTS} WHERE p.id = :id FOR NO KEY UPDATE OF p")
-_ALL = text(f"{_PROJECTS} ORDER BY p.created_at, p.id")
 _LIST = Listing(_PROJECTS, "(archived_at IS NULL OR :archived)")
 _NAMED = text("SELECT id FROM projects WHERE id = :named OR name = :named LIMIT 21")
 _NAMES = text("SELECT id, name FROM projects WHERE id = ANY(:ids)")
@@ -139,11 +138,6 @@ async def find_named(db: Database, named: str) -> list[str]:
     """Ids of the project with this id, or else of all with this name, archived ones included; up to 21."""
     ids = [row.id for row in await db.execute(_NAMED, {"named": named})]
     return [named] if named in ids else sorted(ids)
-
-
-async def find_all(db: Database) -> list[ProjectRow]:
-    """All projects, the oldest first."""
-    return [_row(**row._mapping) for row in await db.execute(_ALL)]
 
 
 async def find_page(db: Database, page: Page, *, archived: bool) -> tuple[list[ProjectRow], bool] | None:

@@ -15,6 +15,7 @@ from app.access.new_keys import create_first_key, create_given_key
 from app.access.secret import hash_of, new_secret, shown
 from app.access.service_accounts import ServiceAccounts
 from app.store.database import Database
+from app.store.paging import Page
 from app.store.tenants import api_keys, limits, projects, service_accounts
 from app.store.tenants.projects import EVERYTHING
 from app.streaming.pubsub import PubSub
@@ -36,14 +37,17 @@ async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -
 async def test_a_project_is_listed_with_what_it_may_use(admin: Administration) -> None:
     plain = await admin.create_project("plain")
     narrow = await admin.create_project("narrow", models=["a", "b"], tool_servers=[])
-    assert [project.id for project in await projects.find_all(admin.db)] == ["default", plain.id, narrow.id]
+    found, _ = await projects.find_page(admin.db, Page(10), archived=True) or ([], False)
+    assert [project.id for project in found] == ["default", plain.id, narrow.id]
     assert (plain.models, plain.tool_servers) == (EVERYTHING, EVERYTHING)
     assert (narrow.models, narrow.tool_servers) == ({"a", "b"}, frozenset())
-    wider = await admin.permit(narrow.id, ["*"], ["*", "!python"])
+    wider = await admin.change_project(narrow.id, models=["*"], tool_servers=["*", "!python"])
     assert (wider.models, wider.tool_servers) == (EVERYTHING, {"*", "!python"})
-    assert (await admin.permit(narrow.id, ["a"])).tool_servers == {"*", "!python"}, "what is left out stays"
+    assert (await admin.change_project(narrow.id, models=["a"])).tool_servers == {"*", "!python"}, (
+        "what is left out stays"
+    )
     with pytest.raises(AdministrationError, match=r"'!a' takes a name from '\*'"):
-        await admin.permit(narrow.id, ["!a", "b"])
+        await admin.change_project(narrow.id, models=["!a", "b"])
 
 
 async def test_a_weight_is_set_and_noted(admin: Administration, db: Database) -> None:
@@ -81,7 +85,7 @@ async def test_an_archived_project_gets_no_keys_and_what_it_may_use_stays(admin:
     with pytest.raises(AdministrationError, match="is archived"):
         await admin.create_key(project.id, "mine", PROJECT_SCOPES)
     with pytest.raises(AdministrationError, match="is archived"):
-        await admin.permit(project.id)
+        await admin.change_project(project.id, models=["b"])
     assert (await admin.project(project.id)).models == {"a"}
     with pytest.raises(AdministrationError, match="no project 'proj_none'"):
         await admin.create_key("proj_none", "mine", PROJECT_SCOPES)
@@ -95,7 +99,7 @@ async def test_a_new_project_begins_with_the_limits_that_the_setting_names_and_t
     old = await admin.create_project("old")
     set_to = load_settings(new_project_limits="requests_per_minute=600, tokens_per_day=5000").new_project_limits
     new = await Administration(Changes(db, pubsub), set_to).create_project("new")
-    found = [(row.project, row.model, row.kind.value, row.value) for row in await limits.find(admin.db)]
+    found = [(row.project, row.model, row.kind.value, row.value) for row in await limits.find(admin.db, new.id)]
     assert found == [(new.id, "*", "requests_per_minute", 600), (new.id, "*", "tokens_per_day", 5000)]
     known = await projects.find(db, [old.id, new.id])
     assert (known[old.id].is_limited, known[new.id].is_limited) == (False, True)
@@ -111,7 +115,8 @@ async def test_projects_and_keys_that_are_made_at_once_keep_their_bounds(
     monkeypatch.setattr("app.access.new_keys.MAX_KEYS", 2)
     projects_made = await asyncio.gather(*(admin.create_project(f"{n}") for n in range(8)), return_exceptions=True)
     assert sum(isinstance(each, AdministrationError) for each in projects_made) == 6
-    assert len(await projects.find_all(admin.db)) == 3
+    async with admin.db.autocommit() as connection:
+        assert await projects.count(connection) == 3
     for project, scopes in ((None, OPERATOR_SCOPES), ("default", PROJECT_SCOPES)):
         creating = (admin.create_key(project, f"{n}", scopes) for n in range(8))
         made = await asyncio.gather(*creating, return_exceptions=True)

@@ -203,7 +203,7 @@ async def test_a_project_is_read_once_and_again_when_it_changes(
     assert first is not None and first.models == {"a"} and await directory.project(project.id) is first
     assert await directory.project("proj_none") is None
     await heard(pubsub)
-    await admin.permit(project.id, ["b"])
+    await admin.change_project(project.id, models=["b"])
 
     async def changed() -> bool:
         found = await directory.project(project.id)

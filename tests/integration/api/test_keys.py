@@ -149,7 +149,7 @@ class TestPermissions:
 
         known, unknown = "org/other-model", "org/none-model"
         await until(lambda: serves(MODEL, known))
-        await admin.permit(mine.project, [MODEL], ["python"])
+        await admin.change_project(mine.project, models=[MODEL], tool_servers=["python"])
         await until(lambda: serves(MODEL))
         for name in (known, unknown):
             for answer in (
@@ -166,6 +166,6 @@ class TestPermissions:
         assert json.loads(texts[0])["error"]["code"] == "tool_server_not_allowed"
         code = {"type": "code_interpreter", "container": {"type": "auto"}}
         assert (await calling.post(background=True, tools=[code])).status_code == 200
-        await admin.permit(mine.project, [], [])
+        await admin.change_project(mine.project, models=[], tool_servers=[])
         await until(serves)
         assert (await calling.post(background=True)).status_code == 404

@@ -289,8 +289,8 @@ async def test_no_response_gets_a_better_tier_than_its_project(
     assert "6 or more" in refused.json()["error"]["message"]
     assert (await calling.post(background=True, priority=7)).status_code == 200
     with pytest.raises(AdministrationError, match="flex, default, priority"):
-        await admin.permit(mine.project, top_tier="best")
-    assert (await admin.permit(mine.project, top_tier="priority")).top_tier == "priority"
+        await admin.change_project(mine.project, top_tier="best")
+    assert (await admin.change_project(mine.project, top_tier="priority")).top_tier == "priority"
 
     async def served() -> bool:
         answer = await calling.post(background=True, service_tier="priority")
@@ -305,12 +305,10 @@ async def test_limits_are_listed_and_removed_and_have_bounds(
     daily = LimitKind.TOKENS_PER_DAY
     for model, value in (("*", 5), (MODEL, 7)):
         await admin.set_limits(mine.project, model, {daily: value})
-    found = [(row.project, row.model, row.kind, row.value) for row in await limits.find(admin.db)]
+    found = [(row.project, row.model, row.kind, row.value) for row in await limits.find(admin.db, mine.project)]
     assert found == [(mine.project, "*", daily, 5), (mine.project, MODEL, daily, 7)]
-    await admin.remove_limit(mine.project, daily)
+    await admin.set_limits(mine.project, "*", {daily: None})
     assert [row.model for row in await limits.find(admin.db, mine.project)] == [MODEL]
-    with pytest.raises(AdministrationError, match="no such limit"):
-        await admin.remove_limit(mine.project, daily)
     for value in (0, -1, NO_LIMIT, 2**53 + 1):
         with pytest.raises(AdministrationError, match="a number from 1 to"):
             await admin.set_limits(mine.project, "*", {daily: value})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -26,6 +28,7 @@ class AuditQuery(BothWaysQuery):
     actor_emails: Names = Field((), description="Not supported: nobody has an email address here.")
     project_ids: Names = Field((), description="Entries of these projects only.")
     resource_ids: Names = Field((), description="Entries about these ids only.")
+    order: Literal["asc", "desc"] = Field("desc", description="The newest first, or the oldest. Longhaul's own.")
     tenant_only: Flag = Field(False, description="Only false is supported.")
     after_time: Time | None = Field(None, alias="effective_at[gt]")
     from_time: Time | None = Field(None, alias="effective_at[gte]")
@@ -34,9 +37,8 @@ class AuditQuery(BothWaysQuery):
 
     @property
     def page(self) -> Page:
-        """The newest come first. Raises InvalidRequest."""
-        page = super().page
-        return Page(page.limit, page.after, page.before, descending=True)
+        """Raises InvalidRequest."""
+        return replace(super().page, descending=self.order == "desc")
 
     def as_filter(self) -> AuditFilter:
         """Raises InvalidRequest."""

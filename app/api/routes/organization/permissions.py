@@ -25,12 +25,12 @@ async def set_models(
 ) -> ModelPermissions:
     _check_served(sent.model_ids, runtime)
     names = set(sent.model_ids) if sent.mode == "allow_list" else {ALL, *(NOT + name for name in sent.model_ids)}
-    return ModelPermissions.of(await to.permit(project_id, names))
+    return ModelPermissions.of(await to.change_project(project_id, models=names))
 
 
 @router.delete("/model_permissions", summary="Let a project use every model")
 async def delete_models(project_id: str, to: AdministrationOf) -> ModelPermissionsDeleted:
-    await to.permit(project_id, EVERYTHING)
+    await to.change_project(project_id, models=EVERYTHING)
     return ModelPermissionsDeleted()
 
 

@@ -26,7 +26,7 @@ class ProjectsQuery(ListQuery):
 
 @router.post("", summary="Create a project")
 async def create_project(sent: Sent[CreateProject], to: AdministrationOf) -> Project:
-    return Project.of(await to.create_project(sent.name))
+    return Project.of(await to.create_project(sent.name, **sent.own))
 
 
 @router.get("", summary="List projects")
@@ -42,7 +42,8 @@ async def get_project(project_id: str, to: AdministrationOf) -> Project:
 
 @router.post("/{project_id}", summary="Change a project")
 async def update_project(project_id: str, sent: Sent[UpdateProject], to: AdministrationOf) -> Project:
-    return Project.of(await to.change_project(project_id, name=sent.name, conversation_days=sent.conversation_days))
+    changes = {"name": sent.name, "conversation_days": sent.conversation_days, **sent.own}
+    return Project.of(await to.change_project(project_id, **changes))
 
 
 @router.post(

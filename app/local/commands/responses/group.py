@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.local.commands.operator_client import OperatorClient, ask, path
+from app.local.commands.operator_client import PAGE, OperatorClient, ask, path
 from app.local.commands.output import (
     Column,
     JsonOption,
@@ -30,7 +30,6 @@ from app.operations.words import count_of
 
 commands = typer.Typer(help="See responses of all projects; cancel and retry many at once.", no_args_is_help=True)
 
-PAGE = 100
 POLL_SECONDS = 0.5
 
 
@@ -45,19 +44,8 @@ def list_responses(
 ) -> None:
     """List responses, the newest first."""
     query = {**only.query(), "order": "asc" if oldest_first else "desc"}
-    show(ask(lambda api: _listed(api, query, limit, after)), columns_for(query), as_json=as_json)
-
-
-async def _listed(api: OperatorClient, query: dict[str, Any], limit: int, after: str | None) -> list[dict[str, Any]]:
-    """Page after page, because one may end before it is full."""
-    found: list[dict[str, Any]] = []
-    while len(found) < limit:
-        page = await api.get("responses", **query, limit=min(PAGE, limit - len(found)), after=after)
-        found += page["data"]
-        if not page["has_more"]:
-            break
-        after = page["last_id"]
-    return found
+    found = ask(lambda api: api.pages("responses", limit, after, **query))
+    show(found, columns_for(query), as_json=as_json)
 
 
 @commands.command("show")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from app.protocol.limits import ALL_MODELS, LimitKind
 from app.protocol.requests.base import RequestModel
 from app.protocol.requests.fields import SupportedValues
 
@@ -29,11 +30,31 @@ Scopes = Annotated[
     Field(min_length=1, max_length=MAX_SCOPES, fail_fast=True),
 ]
 LimitValue = Annotated[int, Field(ge=1, le=NO_LIMIT)]
+Permitted = Annotated[list[str], Field(max_length=MAX_MODEL_IDS, fail_fast=True)]
+"""Names; `*`: all, and `!name`: but this one."""
+ServiceTier = Literal["flex", "default", "priority"]
+Weight = Annotated[float, Field(ge=0.001, le=1000)]
 Days = Annotated[int, Field(ge=0, le=MAX_DAYS)]
 OnlyNull = Annotated[Any, SupportedValues()]
 
 
-class CreateProject(RequestModel, json_schema_extra={"examples": [{"name": "team red"}]}):
+class ProjectFields(RequestModel):
+    """Longhaul's own of a project: what its requests may use."""
+
+    models: Permitted | None = None
+    tool_servers: Permitted | None = None
+    top_tier: ServiceTier | None = None
+    """The best service tier that its responses get."""
+    weight: Weight | None = None
+    """Its share of every queue, beside projects with 1."""
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """Those of them that were sent."""
+        return self.model_dump(include=set(ProjectFields.model_fields), exclude_none=True)
+
+
+class CreateProject(ProjectFields, json_schema_extra={"examples": [{"name": "team red"}]}):
     """The body of `POST /v1/organization/projects`."""
 
     name: Name
@@ -42,7 +63,7 @@ class CreateProject(RequestModel, json_schema_extra={"examples": [{"name": "team
     residency: OnlyNull = None
 
 
-class UpdateProject(RequestModel, json_schema_extra={"examples": [{"name": "team blue"}]}):
+class UpdateProject(ProjectFields, json_schema_extra={"examples": [{"name": "team blue"}]}):
     """The body of `POST /v1/organization/projects/{id}`."""
 
     name: Name | None = None
@@ -98,6 +119,33 @@ class CreateAdminKey(RequestModel, json_schema_extra={"examples": [{"name": "lap
 
     name: Name
     expires_in_seconds: Lifetime = Field(default_factory=int)
+
+
+class CreateKey(RequestModel, json_schema_extra={"examples": [{"project": "default", "name": "laptop"}]}):
+    """The body of `POST /v1/organization/api_keys`."""
+
+    project: str | None = Field(None, max_length=MAX_NAME_CHARS)
+    """None: a key of the operators."""
+    name: Name
+    expires_in_seconds: Lifetime | None = None
+    scopes: Annotated[list[str], Field(max_length=MAX_SCOPES)] = Field(default_factory=list)
+    """Left out: all that a key of the project may have; of an operators' key all that the caller's has."""
+
+
+class RotateKey(RequestModel, json_schema_extra={"examples": [{"overlap_seconds": 3600}]}):
+    """The body of `POST /v1/organization/api_keys/{id}/rotate`."""
+
+    overlap_seconds: Annotated[int, Field(ge=0, le=MAX_KEY_SECONDS)] = 86400
+    """How long the old key works beside the new one."""
+
+
+class SetLimit(RequestModel, json_schema_extra={"examples": [{"kind": "tokens_per_day", "value": 1000000}]}):
+    """The body of `POST .../limits`."""
+
+    kind: Annotated[LimitKind, Field(strict=False)]
+    model: Name = ALL_MODELS
+    value: LimitValue | None = None
+    """None: no limit."""
 
 
 class SetModelPermissions(RequestModel):
