@@ -25,12 +25,26 @@ from app.local.commands.output import (
 )
 from app.local.commands.responses.filters import Filter
 from app.local.commands.responses.grouped import grouped
-from app.local.commands.responses.listing import columns_for
 from app.operations.words import count_of
 
 commands = typer.Typer(help="See responses of all projects; cancel and retry many at once.", no_args_is_help=True)
 
 POLL_SECONDS = 0.5
+
+COLUMNS = (
+    column("id"),
+    column("status"),
+    column("error", "error_code"),
+    column("worker", "sent_to"),
+    number("crashes"),
+    Column("project", lambda entry: entry["project_name"] or entry["project"]),
+    moment("created (UTC)", "created_at"),
+    number("attempt"),
+    moment("finished (UTC)", "finished_at"),
+    column("tier", "service_tier"),
+    column("model"),
+)
+"""What tells most about a response comes first."""
 
 
 @commands.command("list")
@@ -45,7 +59,7 @@ def list_responses(
     """List responses, the newest first."""
     query = {**only.query(), "order": "asc" if oldest_first else "desc"}
     found = ask(lambda api: api.pages("responses", limit, after, **query))
-    show(found, columns_for(query), as_json=as_json)
+    show(found, COLUMNS, as_json=as_json)
 
 
 @commands.command("show")
