@@ -34,10 +34,6 @@ def new_part_id() -> str:
     return f"part_{random_suffix()}"
 
 
-def new_event_id() -> str:
-    return f"evt_{random_suffix()}"
-
-
 def new_webhook_id() -> str:
     return f"we_{random_suffix()}"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from app.fetching.egress import EgressPolicy
 from app.fetching.errors import FetchError, NotAllowed
@@ -18,23 +17,6 @@ async def by_dns(host: str, port: int) -> list[str]:
     """The system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
-
-
-class OwnThreads:
-    """The system's resolver, in threads of its own: a look-up that hangs keeps no connection from being opened."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = ThreadPoolExecutor(threads, "lookups")
-
-    def close(self) -> None:
-        """Waits for nothing."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def __call__(self, host: str, port: int) -> list[str]:
-        def looked_up() -> list[str]:
-            return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-
-        return await asyncio.get_running_loop().run_in_executor(self._threads, looked_up)
 
 
 async def checked_address(host: str, port: int, egress: EgressPolicy, resolve: Resolve) -> str:

@@ -6,19 +6,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from email.message import Message
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from app.bounds import Bound
 from app.fetching.errors import FetchError, NotAllowed
 from app.fetching.fetched import Fetched
 from app.fetching.hosts import AllowedHosts
-from app.fetching.resolving import OwnThreads
+from app.fetching.lazy import LazyFetcher
 from app.protocol.errors import InvalidRequest
 from app.protocol.text import shortened
-
-if TYPE_CHECKING:
-    from app.fetching.fetcher import Fetcher
 
 PLACES = 8
 """Requests that download at once. Each holds as many bytes as a body may have."""
@@ -40,8 +36,7 @@ class Downloads:
         self._hosts = AllowedHosts(hosts)
         self._most_bytes = most_bytes
         self.bound = Bound("downloads", PLACES, shares=shares, seconds=PLACE_SECONDS)
-        self._fetcher: Fetcher | None = None
-        self._resolve = OwnThreads(2 * PLACES)
+        self._fetcher = LazyFetcher(self._hosts.policy, most_bytes + 1, SECONDS, 2 * PLACES)
 
     @property
     def any_allowed(self) -> bool:
@@ -57,7 +52,7 @@ class Downloads:
 
     def close(self) -> None:
         """Waits for nothing."""
-        self._resolve.close()
+        self._fetcher.close()
 
     @asynccontextmanager
     async def read(self, project: str, urls: Mapping[str, str]) -> AsyncGenerator[dict[str, Fetched]]:
@@ -81,7 +76,7 @@ class Downloads:
     async def _download(self, url: str, where: str, deadline: float) -> Fetched:
         try:
             async with asyncio.timeout_at(deadline):
-                found = await (await self._made()).fetch(url, _HEADERS)
+                found = await (await self._fetcher.get()).fetch(url, _HEADERS)
         except NotAllowed as error:
             raise _failed(where, str(error), "host_not_allowed") from None
         except FetchError as error:
@@ -91,17 +86,6 @@ class Downloads:
         if len(found.body) > self._most_bytes:
             raise _failed(where, f"The file may have {self._most_bytes} bytes, and has more.", "file_too_large")
         return found
-
-    async def _made(self) -> Fetcher:
-        """The fetcher. An API that downloads nothing starts without an HTTP client."""
-        if self._fetcher is None:
-            self._fetcher = await asyncio.to_thread(self._make)
-        return self._fetcher
-
-    def _make(self) -> Fetcher:
-        from app.fetching.fetcher import Fetcher
-
-        return Fetcher(self._hosts.policy, self._most_bytes + 1, SECONDS, self._resolve)
 
 
 def name_of(found: Fetched) -> str:

@@ -126,7 +126,7 @@ class Maintenance:
             self._repeat(SWEEP_SECONDS, self.delete_files),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
-            *([self._repeat(self._webhooks.wait, self.deliver)] if self._webhooks is not None else ()),
+            *([self._repeat(self._webhooks.wait, self._webhooks.deliver)] if self._webhooks is not None else ()),
         )
         tasks = [asyncio.create_task(step) for step in steps]
         try:
@@ -252,11 +252,6 @@ class Maintenance:
         """Does what can be done now for each unfinished batch."""
         if self._batches is not None:
             await self._batches.advance()
-
-    async def deliver(self) -> None:
-        """Begins to deliver the events that are due to webhook endpoints."""
-        if self._webhooks is not None:
-            await self._webhooks.advance()
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""

@@ -65,7 +65,7 @@ class Deliverer:
         await self._doorbell.wait(POLL_SECONDS)
         self._doorbell.clear_missed()
 
-    async def advance(self) -> None:
+    async def deliver(self) -> None:
         """Begins to deliver what is due, as far as there is room. Raises StoreUnavailable."""
         if self._doorbell is None:
             if not await endpoints.any_exists(self._db):
@@ -84,7 +84,8 @@ class Deliverer:
                 log.warning(
                     "webhook endpoint %s of %s is disabled: %s", claimed.endpoint, claimed.project, noted.disable
                 )
-            attempt = attempt_of(outcome, int(claimed.timestamp))
+            attempt: Json = {"at": int(claimed.timestamp), "status_code": outcome.status}
+            attempt |= {"error": outcome.error, "body": outcome.body}
             await retry_until_available(partial(deliveries.note, self._db, claimed, attempt, noted))
         finally:
             if self._doorbell is not None:
@@ -98,8 +99,3 @@ class Deliverer:
         except Exception as error:
             log.error("an attempt to deliver to %s went wrong: %s", claimed.endpoint, type_and_places(error))
             return Outcome(None, "The server had an error.")
-
-
-def attempt_of(outcome: Outcome, at: int) -> Json:
-    """An attempt as a delivery keeps it."""
-    return {"at": at, "status_code": outcome.status, "error": outcome.error, "body": outcome.body}

@@ -45,14 +45,8 @@ class EventFeed:
 
     async def check(self, after: str) -> None:
         """Raises InvalidRequest if no event can have this id, or none yet, and StoreUnavailable."""
-        if after == BEGINNING:
-            return
-        if _ID.fullmatch(after) is None:
-            raise InvalidRequest("Invalid 'after': expected the id of an event.", "after", "invalid_value")
-        if not await events.may_exist(self._db, after):
-            message = (
-                f"Invalid 'after': the database has not come to '{shortened(after)}'; it was restored. Begin anew."
-            )
+        if after != BEGINNING and not (_ID.fullmatch(after) and await events.may_exist(self._db, after)):
+            message = f"Invalid 'after': this database has had no event '{shortened(after)}'; begin without one."
             raise InvalidRequest(message, "after", "invalid_value")
 
     async def follow(self, project: str, after: str) -> AsyncGenerator[bytes, None]:

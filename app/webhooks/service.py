@@ -8,7 +8,7 @@ from typing import NoReturn
 import orjson
 
 from app.bounds import Bound
-from app.ids import may_exist, new_event_id, new_webhook_id, random_suffix
+from app.ids import may_exist, new_webhook_id, random_suffix
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.webhooks import CreateEndpoint, UpdateEndpoint
 from app.protocol.text import shortened
@@ -49,14 +49,8 @@ class WebhookService:
 
     async def create(self, project: str, sent: CreateEndpoint) -> Json:
         secret, sealed = await self._new_secret(project)
-        values = {
-            **sent.stored(),
-            "id": new_webhook_id(),
-            "project": project,
-            "secret": sealed,
-            "hint": hint_of(secret),
-        }
-        row = await endpoints.create(self._db, {**values, "most": MOST_ENDPOINTS})
+        values = {"id": new_webhook_id(), "project": project, "secret": sealed, "hint": hint_of(secret)}
+        row = await endpoints.create(self._db, {**sent.stored(), **values, "most": MOST_ENDPOINTS})
         if row is None:
             message = f"The project has {MOST_ENDPOINTS} webhook endpoints already; delete one."
             raise InvalidRequest(message, code="too_many_webhook_endpoints")
@@ -87,7 +81,7 @@ class WebhookService:
     async def test(self, project: str, endpoint_id: str, event_type: str) -> Json:
         """Sends a sample of the event, once, whether the endpoint is disabled or not."""
         row = await self._find(project, endpoint_id)
-        event_id, now = new_event_id(), (await retention.now(self._db)).timestamp()
+        event_id, now = f"evt_{random_suffix()}", (await retention.now(self._db)).timestamp()
         about = {"id": f"{'batch' if event_type.startswith('batch.') else 'resp'}_{random_suffix()}"}
         body = {"id": event_id, "object": "event", "created_at": int(now), "type": event_type, "data": about}
         with self.tests.take(project):

@@ -100,7 +100,7 @@ async def delivering(made: Deliverer) -> AsyncIterator[Deliverer]:
 
     async def repeat() -> None:
         while True:
-            await made.advance()
+            await made.deliver()
             await made.wait()
 
     task = asyncio.create_task(repeat())

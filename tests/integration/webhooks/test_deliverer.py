@@ -80,7 +80,7 @@ async def test_a_published_ending_rings_and_no_poll_is_needed(db: Database, pubs
     await endpoint(db, receiver.url)
     with patch.object(module, "POLL_SECONDS", 3600.0):
         made = deliverer(db, pubsub)
-        await made.advance()  # it listens from now on
+        await made.deliver()  # it listens from now on
         assert made._doorbell is not None
         await made._doorbell.wait_until_confirmed()
         async with delivering(made):
@@ -93,7 +93,7 @@ async def test_a_published_ending_rings_and_no_poll_is_needed(db: Database, pubs
 async def test_without_an_endpoint_nothing_rings(db: Database, pubsub: PubSub, services: Any) -> None:
     valkey = redis.Redis.from_url(services.redis_url)
     made = deliverer(db, pubsub)
-    await made.advance()
+    await made.deliver()
     before = valkey.info("commandstats").get("cmdstat_publish", {"calls": 0})["calls"]
     await pubsub.tell_ends("resp_1")
     assert valkey.info("commandstats")["cmdstat_publish"]["calls"] == before + 1

@@ -31,12 +31,10 @@ def _check_url(value: str) -> str:
     return value
 
 
-def _check_types(value: list[str]) -> list[str]:
-    return sorted(set(value))
-
-
 EventType = Annotated[str, OneOf(EVENT_TYPES)]
-_Types = Annotated[list[EventType], Field(min_length=1, max_length=64), AfterValidator(_check_types)]
+_Types = Annotated[
+    list[EventType], Field(min_length=1, max_length=64), AfterValidator(lambda types: sorted(set(types)))
+]
 _Name = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(check_no_nul)]
 _Url = Annotated[str, Field(min_length=1, max_length=2048), AfterValidator(_check_url)]
 
