@@ -45,9 +45,9 @@ class Threads:
 
 
 HEAVY = Threads("heavy", 2)
-"""Of this process: for work of milliseconds and more."""
+"""Threads of this process for work of milliseconds and more."""
 ONE_AT_A_TIME = Threads("large slow")
-"""Of this process: for work that takes seconds and a lot of memory, so that other heavy work has threads besides."""
+"""Threads for work that takes seconds and a lot of memory, so that other heavy work has threads besides."""
 
 
 async def off_loop(work: Callable[[], T], size: int = 0, items: int = 0, *, slow: bool = False) -> T:

@@ -36,9 +36,9 @@ class Family:
 
     name: str
     tool_parser: str | None = None
-    """Of models whose chat template shows tools."""
+    """Parser for models whose chat template shows tools."""
     reasoning_parser: str | None = None
-    """Of models whose chat template has `thinks`; None: `ANY_REASONING`."""
+    """Parser for models whose chat template has `thinks`. None: `ANY_REASONING`."""
     types: tuple[str, ...] = ()
     """The values of `model_type`; none: any."""
     marks: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ import gc
 from contextlib import suppress
 
 M_MMAP_THRESHOLD = -3
-"""Of glibc's malloc.h."""
+"""From glibc's malloc.h."""
 LARGE_BLOCK_BYTES = 256 * 1024
 
 

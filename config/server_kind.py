@@ -20,4 +20,4 @@ SEARCH_META = "longhaul/web_search"
 with true, in `_meta` of its tool `search`."""
 
 SERVER_PREFIXES = tuple(f"LONGHAUL_{kind.upper()}_" for kind in BUILT_IN)
-"""Of the environment variables of the servers that come with Longhaul."""
+"""How variables of the servers that come with Longhaul begin."""

@@ -52,7 +52,7 @@ class Event:
     number: int
     type: str
     text: str
-    """Of a delta."""
+    """Text of a delta."""
 
 
 @dataclass(frozen=True, slots=True)

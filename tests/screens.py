@@ -23,7 +23,7 @@ from tests.support.waiting import until
 FILE = CHECKOUT / "docs" / "img" / "flower-tasks.png"
 WIDTH, HEIGHT = 1920, 880
 COLORS = 256
-"""Of a picture, which is half as large then."""
+"""Colours of a picture, which is half as large then."""
 TIERS = ("default", "flex", "priority")
 
 

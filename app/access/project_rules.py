@@ -12,7 +12,7 @@ from app.store.tenants.projects import ALL, NOT
 MAX_PERMITTED = 1000
 """Models, or MCP servers, that the list of one project names."""
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
-"""Of a project beside others with weight 1."""
+"""Bounds of a project's weight; others weigh 1."""
 
 
 def check_days(days: int, param: str) -> None:

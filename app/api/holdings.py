@@ -96,7 +96,7 @@ class RequestHoldings:
         self._bounds = bounds
         self._connection = connection
         self.project: str | None = None
-        """Of its key; None: an operator's, or there is none."""
+        """Project of its key. None: an operator's key, or no key."""
         self.is_foreground = False
         """Whether its client waits for a response: a server that stops lets it."""
         self._body: Holding | None = None

@@ -207,7 +207,7 @@ def caller_of(scope: Scope) -> Caller | None:
 
 
 def _method_and_route(scope: Scope) -> tuple[str, str]:
-    """Of few: the path of a request may be anything."""
+    """The request's labels, each with few values: the path of a request may be anything."""
     method = scope.get("method", "WEBSOCKET")
     return method if method in _METHODS else "other", getattr(scope.get("route"), "path", "other")
 

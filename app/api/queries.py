@@ -38,7 +38,7 @@ MAX_FILES = 10_000
 MAX_WAIT = 300
 """Seconds. Clients and proxies give up sooner or later."""
 MAX_VALUES = 100
-"""Of a parameter that may be repeated."""
+"""Most values of a parameter that may be repeated."""
 _MAX_DIGITS = 20
 """Longer numbers are out of range, and int() takes time that grows with the square of their length."""
 _ENTRY = re.compile(r"(?P<field>\w+)\[(?P<key>.+)\]", re.DOTALL)
@@ -187,7 +187,7 @@ Names = Annotated[tuple[Annotated[str, AfterValidator(stored_text)], ...], Field
 
 
 class Including(Query):
-    """Of routes that answer with items."""
+    """Query of routes that answer with items."""
 
     include: tuple[IncludeValue, ...] = Field(
         (), description="Parts that items always have, or that were included at creation."
@@ -195,7 +195,7 @@ class Including(Query):
 
 
 class ListQuery(Query):
-    """Of a list, in the order of creation."""
+    """Query of a list in the order of creation."""
 
     after: Cursor | None = Field(None, description="Entries after the one with this id.")
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), DIGITS] = Field(DEFAULT_LIMIT, description="How many entries.")
@@ -218,7 +218,7 @@ class ItemsQuery(OrderedQuery, Including):
 
 
 class FilesQuery(OrderedQuery):
-    """Of `GET /v1/files`."""
+    """Query of `GET /v1/files`."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_FILES), DIGITS] = Field(MAX_FILES, description="How many files.")
     order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
@@ -228,7 +228,7 @@ class FilesQuery(OrderedQuery):
 
 
 class BothWaysQuery(ListQuery):
-    """Of a list that can be read backwards, too."""
+    """Query of a list that can be read backwards, too."""
 
     before: Cursor | None = Field(None, description="Entries before the one with this id.")
 
@@ -241,13 +241,13 @@ class BothWaysQuery(ListQuery):
 
 
 class ReadyQuery(Query):
-    """Of `GET /health/ready`."""
+    """Query of `GET /health/ready`."""
 
     model: str | None = Field(None, description="Ask for this model alone, and whether it can answer now.")
 
 
 class StartingAfterQuery(Query):
-    """Of a response's events."""
+    """Query of a response's events."""
 
     starting_after: Annotated[int, Field(ge=0), DIGITS] | None = Field(
         None, description="Events after this sequence number only."
@@ -260,7 +260,7 @@ class StartingAfterQuery(Query):
 
 
 class ReadQuery(StartingAfterQuery, Including):
-    """Of `GET /v1/responses/{id}`."""
+    """Query of `GET /v1/responses/{id}`."""
 
     include_obfuscation: Flag = Field(False, description="With `stream`: pad deltas to hide their length.")
     stream: Flag = Field(False, description="Read events instead of the object.")

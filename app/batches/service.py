@@ -32,7 +32,7 @@ from config.settings import Settings
 MAX_UNFINISHED = 100
 """Unfinished batches of one project."""
 MAX_BYTES = 200 * 1024 * 1024
-"""Of a batch's file, as at OpenAI; more where it may have more lines than there: so many bytes for each."""
+"""Largest file of a batch, as at OpenAI. A batch of more lines than there may have LINE_BYTES for each."""
 LINE_BYTES = 4096
 MAX_LOOKS = 5000
 """Who wait for ends of batches, and are answered by one statement."""
@@ -52,7 +52,7 @@ class BatchService:
         self._looks: Batcher[str, BatchRow | None] = Batcher(
             partial(rows.find_each, db), max_items=MAX_LOOKS, shared_errors=(StoreUnavailable,)
         )
-        """Of those who wait for an end."""
+        """Reads batches for all callers that wait for an end."""
         self._followers = Followers(db, pubsub)
         self._settings = settings
 

@@ -30,7 +30,7 @@ class Validation:
     models: set[str] = field(default_factory=set)
     """What the requests name."""
     queue: str | None = None
-    """Of the last good line."""
+    """Queue of the last good line."""
     _seen: dict[bytes, int] = field(default_factory=dict)
     """The first line of each `custom_id`, by a digest: a million ids of 512 characters would be half a gigabyte."""
 

@@ -50,7 +50,7 @@ class _Check:
     claim: datetime | None = None
     """Whose claim it is: until when it holds."""
     number: int = 0
-    """Of the last line."""
+    """Number of the last line."""
     end: int = 0
     """Where in the file the next one begins."""
 

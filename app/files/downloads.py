@@ -25,7 +25,7 @@ SECONDS = 20.0
 MAX_NAME_CHARS = 512
 _HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; Longhaul)", "Accept": "*/*"}
 _MAX_HEADER_CHARS = 2048
-"""Of Content-Disposition: Python takes quadratic time to parse it."""
+"""Longest Content-Disposition that is parsed: Python takes quadratic time to parse it."""
 _MAX_MESSAGE_CHARS = 300
 
 

@@ -15,9 +15,9 @@ SEALED = rules((r".*", ".data"))
 TOOL = rules((r"\.parameters", ".input_schema"), (r"\.filters", ""))
 SERVER = rules((r"\.server_label", ".name"), (r"\.server_url", ".url"), (r"\.authorization", ".authorization_token"))
 STRING = rules((r"\.content.*", ".content"))
-"""Of a message whose content is no list."""
+"""Rules for a message whose content is no list."""
 WHOLE = rules((r".*", ""))
-"""Of elements whose fields have no counterparts."""
+"""Rules for elements whose fields have no counterparts."""
 
 _INDEX = re.compile(r"\[(\d+)\]")
 

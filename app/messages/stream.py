@@ -31,10 +31,10 @@ class MessageStream:
         self._shape = shape
         self._request_id = request_id
         self._index = -1
-        """Of the last block."""
+        """Index of the last block."""
         self._is_open = False
         self._text = ""
-        """Of the open text block, if its text is looked at again."""
+        """Text of the open text block, if it is looked at again."""
         self._held: str | None = None
         """A stop sequence at the end of the text so far: it is text if more comes."""
 

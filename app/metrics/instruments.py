@@ -235,7 +235,7 @@ class WorkerMetrics:
         self._run.labels(self._model, status).observe(seconds)
 
     def turn(self, first: Callable[[], float] | None, priority: int) -> TokenTimes:
-        """Of a turn that begins. `first` gives the seconds since the insert of a response that has no token yet."""
+        """Times a turn that begins. `first` gives the seconds since the insert of a response without a token."""
         if self._registry is None:
             return UNTIMED
         observed = self._first_token.labels(self._model, *class_of(priority)) if first is not None else None

@@ -36,7 +36,7 @@ class TokenTimes:
 
 
 class Untimed(TokenTimes):
-    """Of a worker whose metrics nobody reads."""
+    """Counts nothing: for a worker whose metrics nobody reads."""
 
     def __init__(self) -> None:
         pass

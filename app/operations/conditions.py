@@ -18,9 +18,9 @@ from app.store.operations.snapshot import Death, Snapshot, Worker, WorkerState
 LONG_LOST_SECONDS = 60.0
 """Maintenance removes a worker that is dead within a lease and a half of its last heartbeat, twice that by default."""
 LATE_SECONDS = 60.0
-"""Of what maintenance does every ten seconds."""
+"""How late may be what maintenance does every ten seconds."""
 LATE_LOG_SECONDS = 3600.0
-"""Of logs, of which there may be many at once."""
+"""How late the deletion of logs may be: many may be due at once."""
 IDLE_PART = 4
 """One of so many slots free while responses wait: a dispatch would have filled them."""
 STILL_SECONDS = 30.0
@@ -325,7 +325,7 @@ def _worker_drains(view: View) -> Iterator[Told]:
 
 
 def _stands_still(view: View) -> Iterator[Told]:
-    """Of classes that wait while others run: without a worker, or paused, the whole model does."""
+    """Names classes that wait while others run. Without a worker, or paused, the whole model waits: that is no sign."""
     for model in view.models:
         if not model.ready or model.is_paused or not model.running:
             continue

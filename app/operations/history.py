@@ -57,7 +57,7 @@ class History:
     attempts: Sequence[LoggedAttempt]
     """What each attempt has written, as long as the log is kept."""
     calls: Sequence[ToolCall]
-    """Of hosted tools."""
+    """Calls of hosted tools."""
 
 
 async def find_history(db: Database, response_id: str) -> History:

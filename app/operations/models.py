@@ -61,7 +61,7 @@ class Totals:
 
 @dataclass(slots=True)
 class ClassTotals(Totals):
-    """Of one service tier and mode."""
+    """Totals of one service tier and mode."""
 
     tier: str = ""
     mode: Mode = "background"
@@ -79,7 +79,7 @@ class ModelTotals(Totals):
     older_workers: int = 0
     """Living ones of an older version, which leave to newer ones what they cannot read."""
     slots: int = 0
-    """Of ready workers."""
+    """Slots of ready workers."""
     in_slots: int = 0
     """Running responses that these slots have."""
     ahead: int = 0
@@ -163,9 +163,9 @@ class Backlog(Totals):
     id: str | None = None
     """Its id, or the model's name; None: responses that were asked for without a key."""
     name: str | None = None
-    """Of the project or key; None: it has none any more."""
+    """Name of the project or key. None: it has none any more."""
     project: str | None = None
-    """Of the key."""
+    """Project of the key."""
 
 
 def backlog(snapshot: Snapshot, by: str, models: Mapping[str, str]) -> list[Backlog]:

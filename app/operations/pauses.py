@@ -67,7 +67,7 @@ class Pauses:
         return None if named is None else await project_of(self._changes.db, named)
 
     async def _queue(self, change: Change, model: str) -> str:
-        """Of a model of the models file, of a worker, or that is paused: it may have left the file since."""
+        """The queue of a model of the models file, of a worker, or that is paused: it may have left the file since."""
         served = self._catalog.get(model)
         if served is not None and served.base is not None:
             message = f"'{model}' is an adapter, which has the workers of '{served.base}': name that"

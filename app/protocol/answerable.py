@@ -13,7 +13,7 @@ from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, CLIENT_
 from app.protocol.types import Json
 
 MAX_CALL_ID_CHARS = 128
-"""Of the call that an output names."""
+"""Longest id of a call that an output may name."""
 _APPROVALS = frozenset({APPROVAL_REQUEST, APPROVAL_RESPONSE, COMPACTION, MCP_CALL})
 _FIELDS = ("id", "type", "server_label", "approval_request_id")
 

@@ -61,7 +61,7 @@ class ApiError(Exception):
     """The request is refused. `message` is one line for the client."""
 
     status: ClassVar[int] = 400
-    """Of HTTP."""
+    """HTTP status."""
     type: ClassVar[ErrorType] = ErrorType.INVALID_REQUEST
     default_code: ClassVar[str | None] = None
 

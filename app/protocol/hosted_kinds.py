@@ -33,7 +33,7 @@ class HostedToolKind:
     call_type: str
     """The `type` of the item that a call makes. Its events are named after it: `response.<call_type>.in_progress`."""
     id_prefix: str
-    """Of the item's id."""
+    """How the item's id begins."""
     text_field: str | None = None
     """The item field that the model writes piece by piece; None: the call is announced whole."""
     running_status: str | None = None

@@ -60,7 +60,7 @@ class Reservation:
     input_tokens: int
     output_tokens: int
     bytes: int
-    """Of its request, as it is stored."""
+    """Size of its request, as it is stored."""
 
     @property
     def tokens(self) -> int:

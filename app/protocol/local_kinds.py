@@ -20,7 +20,7 @@ class LocalToolKind:
     call_type: str
     """The `type` of the item that a call makes; that of its output ends in `_output`."""
     id_prefix: str
-    """Of the call's id."""
+    """How the call's id begins."""
     function: str
     """The name by which the model calls it. Few functions of clients have such a name; one that has it is refused."""
     cut_status: str = "incomplete"

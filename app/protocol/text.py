@@ -9,9 +9,9 @@ MAX_SHOWN_CHARS = 64
 """How much of a caller's own value an error message repeats."""
 
 MAX_ERROR_CHARS = 300
-"""Of a line in the log."""
+"""Longest text of an error in a line of the log."""
 MAX_MESSAGE_CHARS = 1000
-"""Of the message of an error for callers, and of the field that it names."""
+"""Longest message of an error for callers, and longest name of its field."""
 
 
 def shortened(value: str, max_chars: int = MAX_SHOWN_CHARS) -> str:

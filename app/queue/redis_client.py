@@ -31,9 +31,9 @@ KEEPALIVE: dict[str, Any] = {
         if hasattr(socket, name)
     },
 }
-"""Of every connection to Redis by TCP, Celery's and Flower's, too."""
+"""Options of every connection to Redis by TCP, Celery's and Flower's, too."""
 TLS = {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
-"""Of every connection to `rediss://`: the server proves who it is."""
+"""Options of every connection to `rediss://`: the server proves who it is."""
 
 
 def make_client(url: str) -> redis.asyncio.Redis:

@@ -46,7 +46,7 @@ class Room:
     """In their order, to slots that are open to all. A dispatch of one costs as much as one of many, so a worker gets
     what is ahead once more than half of it is there."""
     foreground: int
-    """Of the foreground, to foreground places."""
+    """How many foreground responses may be sent to foreground places."""
 
     def __bool__(self) -> bool:
         return self.open > 0 or self.foreground > 0

@@ -26,11 +26,11 @@ from app.scheduling.placement import Candidate
 
 MAX_CHARGE = 2**31 - 1
 DEFAULT_WEIGHT = 1.0
-"""Of a priority that this version does not know."""
+"""Weight of a priority that this version does not know."""
 TIER_PART = 2
 """A tier weighs as much as its foreground: so many times its background (`WEIGHTS`)."""
 WINDOW_WEIGHT = WEIGHTS[Priority.FOREGROUND]
-"""Of a project that has work in windows alone: its tier is `default`."""
+"""Weight of a project that has work in windows alone: its tier is `default`."""
 MOST_PART = 7 / 8
 """The most of its project's share that work in windows takes while other work of the project waits."""
 

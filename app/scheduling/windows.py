@@ -18,7 +18,7 @@ a share may halve: with one half, work that fits failed (docs/internals/decision
 RISEN_AT = 0.5
 """The pressure from which it may take its project's whole share."""
 MARGIN = 2.0
-"""Of the time that a response takes: some take longer than the mean."""
+"""Multiple of the time that a response takes: some take longer than the mean."""
 SPEED = 20.0
 """Tokens a second of one response, until the first ones have been measured."""
 

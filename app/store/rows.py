@@ -39,15 +39,15 @@ class Origin:
     """Where a request came from, as its response's row keeps it."""
 
     key_id: str | None = None
-    """Of the API key that its caller has; None: no key was asked for."""
+    """Id of the caller's API key. None: no key was asked for."""
     request_id: str | None = None
     traceparent: str | None = None
-    """Of the trace that it belongs to (app/access/trace_context.py)."""
+    """Header of the trace that it belongs to (app/access/trace_context.py)."""
     tracestate: str | None = None
 
 
 NOWHERE = Origin()
-"""Of a request that nobody has sent."""
+"""Origin of a response that no request made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class PromptSource:
     request: Json
     conversation_id: str | None
     context_bytes: int
-    """Of the responses that it continues."""
+    """Size of the responses that it continues."""
     created_at: int
 
 
@@ -106,9 +106,9 @@ class ResponseRow:
     log: str
     """`live`, `merged` (a row for each page, or what stays as it is), or `deleted` by retention."""
     fingerprint: bytes | None
-    """Of the body of a request with an Idempotency-Key; None without a key."""
+    """Hash of the body of a request with an Idempotency-Key; None without a key."""
     context_bytes: int
-    """Of the responses in its chain before it."""
+    """Size of the responses in its chain before it."""
     cost: int
     """Estimated tokens."""
     charged: int | None
@@ -120,7 +120,7 @@ class ResponseRow:
     yields: int
     """How often it has yielded."""
     request_id: str | None
-    """Of the request that made it."""
+    """Id of the request that made it."""
     traceparent: str | None
     tracestate: str | None
     history: list[Json] | None

@@ -52,7 +52,7 @@ class Names:
     """Where each part of a response request comes from."""
 
     elements: Mapping[str, Sequence[Origin]]
-    """Of each element of `input`, `tools` and `tool_choice.tools`."""
+    """List name -> where each element of `input`, `tools` and `tool_choice.tools` came from."""
     fields: Rules
     """For all other fields."""
     spelled: Callable[[str], str] = as_written

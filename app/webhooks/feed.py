@@ -19,7 +19,7 @@ from app.streaming.pubsub import ENDINGS, PubSub
 from app.webhooks.objects import event_object
 
 PAGE_EVENTS = 500
-"""Of a stream's read."""
+"""Most events of one read of a stream."""
 POLL_SECONDS = 2.0
 """Between two looks without a ring, and so long an event may be late that a transaction before it holds up."""
 PAUSE_SECONDS = 0.2

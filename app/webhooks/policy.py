@@ -28,7 +28,7 @@ class Outcome:
     """What an attempt came to."""
 
     status: int | None
-    """Of the answer; None: there was none."""
+    """HTTP status of the answer. None: there was none."""
     error: str | None = None
     """One sentence, if there was no answer."""
     body: str = ""

@@ -23,7 +23,7 @@ from config.version import VERSION
 SECONDS = 15.0
 """How long an attempt may take, look-up and answer included."""
 ANSWER_BYTES = 2048
-"""Of an answer that are read and kept."""
+"""Most bytes of an answer that are read and kept."""
 LOOKUPS = 512
 """Threads for look-ups: twice the deliveries of a process, as one that hangs outlives its attempt. So none waits for
 the names of another endpoint."""

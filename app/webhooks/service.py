@@ -28,13 +28,13 @@ from app.webhooks.sender import ANSWER_BYTES, Sender
 from app.webhooks.signing import SECRET_BYTES, hint_of, secret_of
 
 MOST_ENDPOINTS = 32
-"""Of a project."""
+"""Most endpoints of a project."""
 TESTS = 32
 """Tests that an API process makes at once: each waits for its answer."""
 KEEP_SECONDS = 86400.0
 """How long an old secret signs, too, if the rotation asks for it."""
 DELIVERY_BYTES = 1024 + deliveries.MOST_ATTEMPTS * (ANSWER_BYTES + 128)
-"""Of a delivery in a list, at most."""
+"""Largest size of a delivery in a list."""
 
 
 class WebhookService:

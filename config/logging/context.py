@@ -24,7 +24,7 @@ class Subject:
     response_id: str | None = None
     attempt: int | None = None
     worker: str | None = None
-    """Of the attempt; None: the worker that logs, if it is one."""
+    """Worker of the attempt. None: the worker that logs, if it is one."""
 
     def fields(self) -> dict[str, str | int]:
         """What is known, in the order of a line."""
@@ -39,7 +39,7 @@ class Subject:
 
 @dataclass(slots=True)
 class _Process:
-    """Of this process, and of those that it starts."""
+    """What every line of this process says, and of those that it starts."""
 
     name: str | None = None
     worker: str | None = None

@@ -45,7 +45,7 @@ NAMES = {
     "t": "an output",
     "i": "an image",
 }
-"""Of kinds of messages (`kinds_of`), for people."""
+"""Kind of message (`kinds_of`) -> its name, for people."""
 
 
 _UNANSWERED, _ORPHAN = "a call without an output", "an output without its call"

@@ -32,7 +32,7 @@ from config.shaping.conversations import (
 from config.shaping.shape import AS_SENT, Message, Shaping, shaped
 
 BUDGET_SECONDS = 1.5
-"""Of CPU time, for the proof of a template. What it has not shown by then counts as refused."""
+"""CPU time for the proof of a template. What it has not shown by then counts as refused."""
 
 
 class Render(Protocol):
@@ -97,7 +97,7 @@ class Proof:
 
 
 AS_IT_IS = Proof()
-"""Of an engine that shows whatever it is sent."""
+"""The proof of an engine that shows whatever it is sent."""
 
 
 def proven(render: Render, start: Shaping = AS_SENT, *, images: bool = False, budget: float = BUDGET_SECONDS) -> Proof:

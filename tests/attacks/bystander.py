@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.4
 ALONE_ASKS = 20
 """Requests of each kind by which it is known how long they take while nobody attacks."""
 ITEM_BYTES = 80_000
-"""Of a conversation's item: more than what a process takes without counting it."""
+"""Size of a conversation's item: more than what a process takes without counting it."""
 CONVERSATION_ITEMS = 100
 _SECRET = "BYSTANDER_KEY"
 """The environment variable with the API key."""

@@ -34,11 +34,11 @@ class Time(StrEnum):
     TTFT = "ttft"
     """From the request to the first text."""
     INTER_TOKEN = "inter_token"
-    """Of one response: from its first text to its last, by its tokens less one."""
+    """Pause between tokens of one response: from its first text to its last, by its tokens less one."""
     GAP = "gap"
     """From one piece of text to the next, as they arrive."""
     POST = "post"
-    """Of a POST that does not wait."""
+    """Time of a POST that does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Load:
     concurrency: int
     requests: int
     body: dict[str, Any] = field(default_factory=dict)
-    """Of every POST, but for `input`, `stream` and `background`."""
+    """Fields of every POST, but for `input`, `stream` and `background`."""
     prompt: str = "Hello!"
     warmup: int = 2
     poll: float = 0.02
@@ -92,7 +92,7 @@ class Figures:
     """Whether it had SCHED_FIFO."""
     times: dict[str, dict[str, float]]
     tokens_in_time: int = 0
-    """Of streams whose first text came within FIRST_SECONDS, and then a token every TOKEN_SECONDS at the mean."""
+    """Tokens of streams whose first text came within FIRST_SECONDS, then one every TOKEN_SECONDS at the mean."""
 
     def encode(self) -> bytes:
         return orjson.dumps(self)

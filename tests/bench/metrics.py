@@ -14,7 +14,7 @@ from tests.bench.results import Results, Sample
 class Metric(StrEnum):
     TOKENS = "tokens/s"
     IN_TIME = "tokens/s in time"
-    """Of streams whose first text comes within 0.2 s, and then a token every 0.02 s at the mean."""
+    """Tokens of streams whose first text comes within 0.2 s, and then a token every 0.02 s at the mean."""
     RESPONSES = "responses/s"
     TTFT_P50 = "TTFT p50 (ms)"
     TTFT_P95 = "TTFT p95 (ms)"
@@ -26,7 +26,7 @@ class Metric(StrEnum):
     POST_P99 = "POST p99 (ms)"
     POST_CPU = "API CPU (ms/POST)"
     CPU = "CPU s"
-    """Of all processes but the client, per 1,000 tokens."""
+    """CPU seconds of all processes but the client, per 1,000 tokens."""
     FRAMES = "event bytes"
     """Per token."""
     WAL = "WAL bytes"

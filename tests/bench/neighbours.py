@@ -32,7 +32,7 @@ class Sizes:
     """How long they ask."""
     lines: int = 2000
     tokens: int = 64
-    """Of each answer."""
+    """Tokens of each answer."""
 
 
 @dataclass(slots=True)

@@ -41,5 +41,5 @@ class Spread:
 
 
 def ratios(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
-    """Of rounds (number -> value) that both have, each against its own: a slow moment of the machine hits both."""
+    """The ratio of each round (number -> value) that both have: a slow moment of the machine hits both."""
     return [ours[number] / theirs[number] for number in sorted(ours.keys() & theirs.keys()) if theirs[number]]

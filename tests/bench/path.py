@@ -29,7 +29,7 @@ class Sizes:
     seconds: float = 8.0
     """How long each stream lasts at that rate."""
     tokens: int = 500
-    """Of each stream without a rate."""
+    """Tokens of each stream without a rate."""
     tokens_per_delta: int = 1
     rounds: int = 3
 

@@ -88,7 +88,7 @@ def posts(results: Results) -> list[str]:
 
 
 def arrivals(results: Results) -> list[str]:
-    """Of streams that come at random, each with its ratio to `vllm serve`; empty if none were measured."""
+    """Rows of streams that come at random, each with its ratio to `vllm serve`; empty if none were measured."""
     rows = []
     for cell in results.cells():
         for contender in results.contenders() if cell.startswith(Mode.ARRIVE) else ():

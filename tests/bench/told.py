@@ -31,7 +31,7 @@ class Sizes:
     rate: float = 100.0
     """Background responses that are sent in a second; each ends at once."""
     seconds: float = 12.0
-    """Of each scene."""
+    """Length of each scene."""
     rounds: int = 5
     """The two scenes alternate: a slow moment of the machine hits both alike."""
 

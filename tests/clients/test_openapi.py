@@ -165,7 +165,7 @@ def test_any_request_gets_a_documented_answer(scripted: Longhaul) -> None:
     derived = count()
 
     def is_sent(case: Any) -> bool:
-        """Of the requests derived for the largest operation, a share is sent."""
+        """Whether a request is sent: of those derived for the largest operation, a share."""
         of_largest = case.operation.label == LARGEST and case.meta is not None
         return not of_largest or case.meta.phase.name is not TestPhase.COVERAGE or next(derived) % SHARE == 0
 

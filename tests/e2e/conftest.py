@@ -35,7 +35,7 @@ tokens_per_second = 400.0
 max_num_seqs = 40
 """
 SLOTS = 80
-"""Of two workers."""
+"""Slots of two workers."""
 TOOL_SERVERS = """
 [[tool_servers]]
 label = "tests"

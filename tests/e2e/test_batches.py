@@ -21,7 +21,7 @@ from tests.support.tool_servers import call
 
 MODEL = "scripted"
 LINES = 100
-"""Of both batches together."""
+"""Lines of both batches together."""
 CUT = 20
 """Results after which a reader is cut, and resumes."""
 WINDOWS = {"soonest": 2 * 3600, "2h": 2 * 3600, "8h": 8 * 3600}

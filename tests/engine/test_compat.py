@@ -146,7 +146,7 @@ def test_only_compat_reads_attributes_of_an_engine() -> None:
 
 
 PRIVATE = {"_stream_state"}
-"""Of vLLM's parsers: how calls as a JSON list are read."""
+"""Private names of vLLM's parsers that are used: how calls as a JSON list are read."""
 
 
 def test_no_module_touches_private_attributes_of_others() -> None:

@@ -20,7 +20,7 @@ from app.store.database import Database
 from tests.faults.audit import Write
 
 TOKEN_BYTES = 4
-"""Of one token in a log."""
+"""Size of one token in a log."""
 
 _COLUMNS = """
     response text NOT NULL, project text NOT NULL, key_id text, before text, after text NOT NULL,

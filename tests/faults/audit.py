@@ -123,7 +123,7 @@ class Transition:
     worker: str | None
     worker_before: str | None
     layout: int = 0
-    """Of the row, after the change and before it; 0: it was inserted or deleted."""
+    """Layout of the row, after the change and before it; 0: it was inserted or deleted."""
     layout_before: int = 0
 
 

@@ -26,9 +26,9 @@ FOLLOWED = 0.6
 RESTLESS = 0.5
 """The chance that a reader drops a connection in the middle, each time."""
 RETRIED = 0.5
-"""Of those with lines that have no answer."""
+"""Share that is retried of batches with lines that have no answer."""
 WAIT_SECONDS = 3
-"""Of a long poll: less than clients take for a dead API process."""
+"""Length of a long poll: less than clients take for a dead API process."""
 FILES = ("output", "error")
 
 

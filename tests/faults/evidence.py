@@ -50,7 +50,7 @@ class Evidence:
     rows: dict[str, ResponseRow] = field(default_factory=dict)
     logs: dict[str, tuple[Chunk, ...]] = field(default_factory=dict)
     replays: dict[str, bytes | int] = field(default_factory=dict)
-    """Of streamed background responses: the bytes that GET with `stream` returns, a status code other than 200, or 0
+    """Streamed background response -> the bytes that GET with `stream` returns, a status code other than 200, or 0
     if the stream did not end."""
     transitions: dict[str, list[Transition]] = field(default_factory=dict)
     writes: dict[str, list[Write]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Evidence:
     api_stops: list[float] = field(default_factory=list)
     """When an API process got SIGTERM (monotonic seconds)."""
     accounts: list[Entry] = field(default_factory=list)
-    """Of a plan with keys: what Postgres recorded about waiting, reservations and usage."""
+    """For a plan with keys: what Postgres recorded about waiting, reservations and usage."""
     ledger: Ledger | None = None
     """What the admin API says that projects used; None: the plan has no keys."""
     limits: list[LimitState] = field(default_factory=list)

@@ -160,7 +160,7 @@ class Fleet:
 
     @property
     def database_url(self) -> str:
-        """Of the processes, which have the owner's rights without a promise: what breaks it does what no role may."""
+        """The URL of the processes. Where a promise is broken, it is the owner's: no role may do what breaks it."""
         return self.services.owner_url if self.plan.broken else self.services.database_url
 
     def write_password(self, password: str) -> None:

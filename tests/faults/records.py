@@ -105,7 +105,7 @@ class BatchStory:
     """One batch of one client, and everything that followed."""
 
     key: str
-    """Of the batch's `metadata`."""
+    """Key in the batch's `metadata`."""
     endpoint: str
     window: str
     lines: dict[str, Question]

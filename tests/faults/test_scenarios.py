@@ -297,7 +297,7 @@ async def test_wrong_clocks_of_processes_delete_nothing_and_end_nothing(fleet: F
 
 
 async def test_while_a_password_is_another_work_goes_on_and_no_log_has_it(fleet: Fleet) -> None:
-    """Of Redis, which is not told to the processes, and of Postgres, which they read in a file."""
+    """Redis' password is not told to the processes; Postgres' they read in a file."""
     old = [urlsplit(url).password or "" for url in (fleet.services.redis_url, fleet.services.database_url)]
     owner = urlsplit(fleet.services.database_url).username
     cut = (

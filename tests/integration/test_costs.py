@@ -56,7 +56,7 @@ MODES = {
 FLUSH = "{}: each further flush"
 LINE = "a line of a batch"
 LINES = 100
-"""Of the batch, whose own costs each of them has a part of."""
+"""Lines of the batch; each has a part of the batch's own costs."""
 FLUSHES = 5
 """Further flushes of the longer response."""
 ROUNDS = 5

@@ -78,7 +78,7 @@ class FlowerClient:
 
 @asynccontextmanager
 async def client_of(fleet: Fleet) -> AsyncIterator[FlowerClient]:
-    """Of the Flower of the fleet."""
+    """A client of the fleet's Flower."""
     (member,) = fleet.of(Role.FLOWER)
     env = psutil.Process(member.pid).environ()
     user, password = env["FLOWER_BASIC_AUTH"].split(":")
@@ -90,7 +90,7 @@ async def client_of(fleet: Fleet) -> AsyncIterator[FlowerClient]:
 
 @asynccontextmanager
 async def another_flower(fleet: Fleet, folder: Path, **env: str) -> AsyncIterator[FlowerClient]:
-    """Of one more Flower of the same deployment, with nothing in its memory."""
+    """A client of one more Flower of the same deployment, with nothing in its memory."""
     port = free_port()
     given = psutil.Process(fleet.of(Role.FLOWER)[0].pid).environ()
     own = {"FLOWER_PORT": str(port), "FLOWER_BASIC_AUTH": ":".join(AUTH), "FLOWER_DB": str(folder / "flower.db")}
@@ -107,6 +107,6 @@ async def another_flower(fleet: Fleet, folder: Path, **env: str) -> AsyncIterato
 
 @asynccontextmanager
 async def at_flower(**plan: int) -> AsyncIterator[FlowerClient]:
-    """Of a Flower whose fleet is its own."""
+    """A client of a Flower whose fleet is its own."""
     async with running(replace(PLAN, **plan)) as fleet, client_of(fleet) as flower:
         yield flower

@@ -138,7 +138,7 @@ class Checker:
         self.item: Event | None = None
         self.part: Event | None = None
         self.summary: Summary | None = None
-        """Of the open item."""
+        """The open item's summary."""
         self.parts: list[Event] = []
         self.text = ""
         self.text_done = False

@@ -26,7 +26,7 @@ class Line:
 
     @property
     def url(self) -> str:
-        """Of the API, with `/v1`."""
+        """The API's URL, with `/v1`."""
         return f"{self.root}/v1"
 
     @property

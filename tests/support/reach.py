@@ -24,7 +24,7 @@ class _Module:
         self.defined: dict[str, list[ast.AST]] = {}
         """What a mention of each name mentions in turn."""
         self.methods: dict[str, dict[str, ast.AST]] = {}
-        """Of each class."""
+        """Class -> its methods."""
         self.imported: dict[str, Name] = {}
         for each in ast.walk(tree):
             if isinstance(each, ast.ImportFrom) and each.module:

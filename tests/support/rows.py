@@ -33,7 +33,7 @@ from tests.support.requests import stored_request
 
 WORKER = "worker-1"
 SLOTS = 32
-"""Of a worker that `alive` registers."""
+"""Slots of a worker that `alive` registers."""
 
 
 async def a_key() -> bytes:

@@ -35,7 +35,7 @@ class TokenServer:
     can_force: bool = True
     context_length: int = 512
     status: int = 200
-    """Of the route's answers."""
+    """Status of the route's answers."""
     error: Json = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     cut_after: int | None = None

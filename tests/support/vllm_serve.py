@@ -23,7 +23,7 @@ from tests.support.waiting import until_sync
 HOST = "127.0.0.1"
 READY_SECONDS = 400.0
 FOLDER = CHECKOUT / "workers" / "engine" / "vllm" / "compat" / "plugin"
-"""Of the logits processor."""
+"""The folder of the logits processor."""
 
 
 class VllmServe:

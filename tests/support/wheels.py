@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 ENGINE = Path("tests", "support", "scripted")
-"""Of models that need no vLLM. An operator may have one, too."""
+"""The engine of models that need no vLLM. An operator may have one, too."""
 _RUN = "#!{}\nimport sys\nfrom longhaul_server import main\nsys.exit(main())\n"
 
 

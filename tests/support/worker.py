@@ -83,7 +83,7 @@ class NoDispatcher(Dispatcher):
 
     def __init__(self) -> None:
         self.corrected: list[tuple[str, int, bool]] = []
-        """Of each response that ended: its id, the tokens that it took, and whether it was cut short."""
+        """Each response that ended: its id, the tokens that it took, and whether it was cut short."""
 
     def nudge(self, queue: str) -> None:
         pass

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.bounds import SHARE, Bound, BoundReached, Holding, ShareReached, TotalReached, UnknownAddress
 
 TURNS = 5
-"""Of the event loop: enough for everybody who was let in to go on."""
+"""Turns of the event loop: enough for everybody who was let in to go on."""
 
 
 def taken(bound: Bound, *projects: str | None) -> list[Holding]:

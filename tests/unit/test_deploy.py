@@ -474,7 +474,7 @@ def _secrets_of(command: str) -> dict[str, str]:
 
 
 def _file_and_secret(secret: str | dict[str, str]) -> tuple[str, str]:
-    """Of one of a service's secrets in Compose."""
+    """File and name of one of a service's secrets in Compose."""
     return (secret, secret) if isinstance(secret, str) else (secret["target"], secret["source"])
 
 

@@ -19,7 +19,7 @@ from celery.worker.consumer.events import Events
 FLUSH_SECONDS = 0.5
 """How late Flower may show the progress of a task."""
 MAX_EVENTS = 5_000
-"""Of each group, while Redis is away. The oldest go: Flower reads in Postgres what became of a task."""
+"""Events kept of each group while Redis is away. The oldest go: Flower reads in Postgres what became of a task."""
 MAX_BATCHES = 16
 """That could not be sent, and are sent again."""
 

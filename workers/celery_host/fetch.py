@@ -145,5 +145,5 @@ class Fetching(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no 
 
 
 def _queue(list_: str) -> Queue:
-    """Of the default exchange: a binding of another one would stay in Redis after the worker."""
+    """A queue of the default exchange: a binding of another one would stay in Redis after the worker."""
     return Queue(list_, routing_key=list_)

@@ -59,7 +59,7 @@ class Job:
     pid: int = field(default_factory=lambda: next(_pids))
     task: asyncio.Task[None] | None = None
     kind: Kind = Kind.ANSWERS
-    """Of the list that its message came from."""
+    """Kind of the list that its message came from."""
     accepted: bool = False
     cancelled: Cancelled | None = None
 
@@ -73,7 +73,7 @@ class Jobs:
     def __init__(self, limit: int, place_freed: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._places = CapacityLimiter(limit)
-        """Of answers. Foreground ones wait for none: a worker takes no more than it has places for (`fetch`)."""
+        """Places for answers. Foreground ones wait for none: a worker takes no more than it has room for (`fetch`)."""
         self._place_freed = place_freed
         self._jobs: dict[int, Job] = {}
         self._pids: dict[Kind, set[int]] = {kind: set() for kind in Kind}

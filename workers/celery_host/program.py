@@ -49,7 +49,7 @@ class WorkerProgram(Worker):  # type: ignore[misc]  # Celery has no types
     """Celery's worker with our way to stop. Exit codes: 0, 78 for a bad setting, 1 for all else."""
 
     readiness: WorkerReadiness
-    """Of this worker; `make_worker_app` sets it."""
+    """The worker's readiness; `make_worker_app` sets it."""
 
     _signals_received = 0
     _draining = False

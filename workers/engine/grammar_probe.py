@@ -58,14 +58,14 @@ class Verdict:
     refusal: str = ""
     """Why it cannot be made a grammar; empty: it can."""
     ebnf: str = ""
-    """Of a definition: the grammar of its text inside a JSON string. Of a tag: the tag that the engine gets. Of a loose
+    """For a definition: the grammar of its text inside a JSON string. For a tag: what the engine gets. For a loose
     schema: the schema that can be held."""
     too_costly: bool = False
     """It takes more than a job may."""
     size: int = 0
     """Bytes that the engine's cache holds of it, or this one."""
     cost: Cost = field(default_factory=Cost)
-    """Of a tag."""
+    """Cost of a tag."""
 
 
 class GrammarProbe:

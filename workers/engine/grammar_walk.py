@@ -16,7 +16,7 @@ from workers.engine.mask_budget import BUDGET_SECONDS, mean_after
 PLAIN_STEPS = 96
 """In one walk: ambiguity costs more with each token."""
 STEPS, WALKS = 24, 3
-"""Of walks in which each first byte is as likely as another, so that rare alternatives are met too."""
+"""Walks in which each first byte is as likely as another, so that rare alternatives are met too."""
 _TRIES = 8
 
 

@@ -68,7 +68,7 @@ class Running:
     promised: float
     """Seconds for a mask, by the walk."""
     seconds: float
-    """Of late."""
+    """Seconds that a mask took lately."""
 
     @property
     def counted(self) -> float:

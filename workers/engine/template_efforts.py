@@ -14,7 +14,7 @@ from app.protocol.types import Json
 EFFORTS: tuple[str, ...] = get_args(Effort)
 _WITHOUT_REASONING = frozenset({"none", "minimal"})
 _PREFERRED = ("medium", "none", "high", "low", "xhigh", "minimal", "max")
-"""Of several efforts that are one to a template, the first of these names it."""
+"""Order of names: if several efforts are one to a template, the first of these names it."""
 
 _ASKED = {"role": "user", "content": "Hello!"}
 _ANSWERED = {"role": "assistant", "content": "Hi!", "reasoning_content": "A greeting.", "reasoning": "A greeting."}

@@ -29,7 +29,7 @@ class TurnPlan:
     request: Mapping[str, Any]
     past: Sequence[PastTurn]
     created_at: int
-    """Of the response, in seconds since the epoch."""
+    """When the response was created, in seconds since the epoch."""
     hosted: HostedTools
     client: ClientTools
     tools: Tools

@@ -53,7 +53,7 @@ class Said:
     role: str
     content: Result
     phase: str | None
-    """Of the model's messages, if the item has one."""
+    """Phase of the model's message, if the item has one."""
     leads_to_call: bool
     """Whether a call is the next item after this one and reasoning."""
 
@@ -80,7 +80,7 @@ class Returned:
     """The output of a client's tool."""
 
     call_id: str
-    """Of its call; of an output that nothing called for, the id of the item."""
+    """Id of its call. For an output that nothing called for: the id of the item."""
     name: str | None
     """What the model calls the tool; None: the call is not there."""
     output: Result
@@ -124,7 +124,7 @@ def _apart(answer: Said) -> Iterator[Step]:
 
 
 def _leading_to_calls(items: Sequence[Item]) -> list[bool]:
-    """Of each item, whether a call is the next item after it and reasoning."""
+    """For each item: whether the next item, reasoning aside, is a call."""
     leads, is_call = [False] * len(items), False
     for index in range(len(items) - 1, -1, -1):
         leads[index] = is_call
@@ -141,7 +141,7 @@ class _Walk:
         self._client = client
         self._leads_to_call = False
         self._names: dict[str, str] = {}
-        """Of the client's tools, by the ids of the calls so far."""
+        """Id of a call so far -> name of the client's tool."""
         self._searched: str | None = None
         """The id of the newest search on the server, which the next output of one answers."""
         self._requests: set[str] = set()

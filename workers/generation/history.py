@@ -63,7 +63,7 @@ class EndedCompaction:
     """The summary that a response made of its context before its first turn."""
 
     index: int
-    """Of its output item."""
+    """Position of its output item."""
     usage: Usage
 
     def as_step(self) -> Json:

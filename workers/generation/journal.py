@@ -73,7 +73,7 @@ class Journal:
         """When the oldest of them was committed, by the monotonic clock."""
         self._publisher: asyncio.Task[None] | None = None
         self._ends: list[Chunk] = []
-        """Of responses that nobody may follow, not yet to be published."""
+        """Ends of responses that nobody may follow, not yet published."""
         self._ends_due: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
@@ -125,7 +125,7 @@ class Journal:
         return committed
 
     def _publish_ends_soon(self, ends: Iterable[Chunk]) -> None:
-        """Of a response that nobody may follow readers learn the end alone, which they find in Postgres."""
+        """Publishes, a little later, ends of responses that nobody may follow: readers find them in Postgres, too."""
         self._ends += (replace(chunk, frames=b"") for chunk in ends)
         if self._ends and self._ends_due is None:
             self._ends_due = asyncio.get_running_loop().call_later(END_SECONDS, self._publish_ends)

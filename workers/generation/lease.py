@@ -144,7 +144,7 @@ class Lease:
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
         self.node = node or new_node(model.name)
-        """Of this process: what is sent to it stays its own if a lease is lost."""
+        """Name of this process: what is sent to it stays its own if a lease is lost."""
         leases = itertools.count(1)
         self._new_identity: Callable[[], WorkerIdentity] = lambda: new_identity(
             model, context_length, slots(), self.node, next(leases), device

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 MAX_TEXT_BYTES = 1024 * 1024
-"""Of all texts of one answer together."""
+"""Most bytes of all texts of one answer together."""
 MAX_IMAGE_BYTES = 4 * 1024 * 1024
-"""Of all images of one answer together, in base64."""
+"""Most bytes of all images of one answer together, in base64."""
 LEFT_OUT = "longhaul/left-out"
 """In `_meta` of an answer that was shortened: how many bytes of text are missing."""
 

@@ -63,7 +63,7 @@ class _ItemFields:
 
     answered: Callable[[_Answer, ResultOptions], Json]
     failed: Callable[[str, int, ResultOptions], Json]
-    """Of a call without an answer, by the message and JSON-RPC's code."""
+    """Makes the result of a call without an answer, of the message and JSON-RPC's code."""
     sources: Callable[[_Answer], Json] = lambda _: {}
     """See `ToolResult`."""
 

@@ -48,11 +48,11 @@ CONNECT_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_LIST_PAGES = 20
 ANSWERS = Bound("answers of MCP servers", 4 * MAX_MESSAGE_BYTES, unit="bytes of ")
-"""Of this worker, for large ones, from their arrival until they are shortened. What has no room waits in its server."""
+"""Room for large answers, from their arrival until they are shortened. Without room they wait in their server."""
 SESSIONS = Bound("sessions with MCP servers", 512, seconds=20.0)
-"""Of this worker. A response holds its own to its end, so nobody waits for long."""
+"""Sessions of this worker. A response holds its own to its end, so nobody waits for long."""
 COMMANDS = Bound("commands of MCP servers", 32, seconds=20.0)
-"""Of this worker. Each is two processes, which a response holds to its end."""
+"""Commands of this worker. Each is two processes, which a response holds to its end."""
 PASSED_VARIABLES = (*SERVER_PREFIXES, "LONGHAUL_LOG_FORMAT", "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
 """A command gets the environment variables with these prefixes alone: it must not see DATABASE_URL and the like."""
 

@@ -25,7 +25,7 @@ from app.store.responses.lookup import Hold
 log = logging.getLogger("longhaul.api")
 
 WRITE_BYTES = 256 * 1024
-"""Of one write: less than what each connection may have waiting for nothing."""
+"""Size of one write: less than what each connection may have waiting for nothing."""
 
 Read = Callable[[int, int, Hold], AsyncGenerator[bytes, None]]
 """`FileService.read` of one file."""

@@ -26,11 +26,11 @@ from app.protocol.text import shortened
 from app.store.files.parts import PartWriter
 
 MAX_FIELD_BYTES = 1024
-"""Of the value of a field that is no file."""
+"""Largest value of a field that is no file."""
 OVERHEAD_BYTES = 64 * 1024
 """What a form may have besides the bytes of its file."""
 MAX_TYPE_CHARS = 512
-"""Of the header with the boundary: to parse one of 60,000 took 12 s."""
+"""Longest header with the boundary: to parse one of 60,000 took 12 s."""
 SLOW_SECONDS, SLOW_BYTES = 10.0, 256 * 1024
 """A client that is waited for so long, until it has sent so many bytes, is too slow while another project waits."""
 _EXTENDED_NAME = re.compile(r";[ \t]*filename\*[ \t]*=[ \t]*(utf-8|iso-8859-1)'[^';]*'([^;\s]*)", re.IGNORECASE)

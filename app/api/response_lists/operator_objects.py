@@ -48,7 +48,7 @@ class StoryMoment(Shape):
 
 class StoryCall(RowShape):
     number: int
-    """Of its item in the output, from 1 on."""
+    """Number of its item in the output, from 1 on."""
     type: str
     tool: str | None
     server: str | None
@@ -59,13 +59,13 @@ class ResponseStory(OperatorResponse):
     """A response, and how it came to where it is."""
 
     request_id: str | None
-    """Of the request that made it."""
+    """Id of the request that made it."""
     traceparent: str | None
     moments: list[StoryMoment]
     attempts: list[LoggedAttempt]
     """As long as the log is kept."""
     tool_calls: list[StoryCall]
-    """Of hosted tools."""
+    """Calls of hosted tools."""
     retried_by: str | None
 
     @classmethod
@@ -89,7 +89,7 @@ class EventName(Shape):
 class EventNames(Shape):
     object: Literal["list"] = "list"
     status: str
-    """Of the response."""
+    """Status of the response."""
     data: list[EventName]
     has_more: bool
 

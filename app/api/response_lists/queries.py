@@ -25,7 +25,7 @@ def _whole(pairs: dict[str, str]) -> dict[str, str]:
 
 
 class ResponsesQuery(OrderedQuery):
-    """Of `GET /v1/responses`."""
+    """Query of `GET /v1/responses`."""
 
     order: Literal["asc", "desc"] = Field("desc", description="The newest first, or the oldest.")
     status: tuple[StatusName, ...] = Field((), max_length=len(Status), description="Responses of these statuses only.")
@@ -40,7 +40,7 @@ class ResponsesQuery(OrderedQuery):
 
 
 class OperatorResponsesQuery(ResponsesQuery):
-    """Of `GET /v1/operator/responses`."""
+    """Query of `GET /v1/operator/responses`."""
 
     ids: Names = Field((), max_length=MAX_IDS, description="These responses only.")
     project: Text | None = Field(None, description="Responses of this project only.")

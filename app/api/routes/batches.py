@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/batches", tags=["batches"], route_class=Route)
 
 
 class ResultsQuery(Query):
-    """Of `GET /v1/batches/{batch_id}/results`."""
+    """Query of `GET /v1/batches/{batch_id}/results`."""
 
     after: Annotated[int, Field(ge=0, le=2**31 - 1), DIGITS] = Field(
         0, description="Results with a larger `number` alone."
@@ -34,7 +34,7 @@ class ResultsQuery(Query):
 
 
 class WaitQuery(Query):
-    """Of `GET /v1/batches/{batch_id}`."""
+    """Query of `GET /v1/batches/{batch_id}`."""
 
     wait: Annotated[int, Field(ge=0, le=MAX_WAIT), DIGITS] = Field(
         0, description="Wait for the end of the batch, up to so many seconds. An extension."

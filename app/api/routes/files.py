@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1/files", tags=["files"], route_class=Route)
 
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 OBJECT_BYTES = 300
-"""Of a file in a list, mostly."""
+"""Size that an entry of a list mostly stays below."""
 
 
 @router.post(

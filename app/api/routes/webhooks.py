@@ -34,7 +34,7 @@ _Rotation = Annotated[RotateSecret, Depends(Body(RotateSecret, may_be_empty=True
 
 
 class EventsQuery(Query):
-    """Of `GET /v1/events`."""
+    """Query of `GET /v1/events`."""
 
     after: Cursor | None = Field(None, description="Events after the one with this id.")
     limit: Annotated[int, Field(ge=1, le=1000), DIGITS] = Field(100, description="How many events a page has.")

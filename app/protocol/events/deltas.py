@@ -171,7 +171,7 @@ class Listed(Delta):
     """The MCP server's answer: its tools, or an error."""
 
     index: int
-    """Of the item in the output."""
+    """Position of the item in the output."""
     tools: tuple[dict[str, Any], ...]
     error: str | None = None
 
@@ -186,7 +186,7 @@ class ToolEnded(Delta):
     """A call of a hosted tool has ended."""
 
     index: int
-    """Of the item in the output."""
+    """Position of the item in the output."""
     ok: bool
     fields: dict[str, Any]
     """What the item gains: `outputs`, `action`, or `output` and `error`."""

@@ -43,7 +43,7 @@ class Capabilities:
     fetches_images: bool = False
     """Whether its workers may fetch images from URLs (vLLM's `allowed_media_domains`)."""
     efforts: Mapping[str, str | None] | None = None
-    """Of a model that does not speak harmony: the values of `reasoning.effort` that its chat template takes, each with
+    """For a model that does not speak harmony: the values of `reasoning.effort` that its chat template takes, each with
     the one that it is to the template, or None if it changes nothing. None: not known here."""
     harmony: bool | None = False
     """Whether it speaks gpt-oss's format: its prompt is made of messages, and it gives no log probabilities. None: not

@@ -17,13 +17,13 @@ MAX_INT = 2**31 - 1
 MAX_SEED = 2**63 - 1
 
 MAX_ITEMS = 10_000
-"""Of `input`: a context of 128k tokens has far fewer, and more would hold up other requests (docs/operations.md)."""
+"""Most items of `input`. A context of 128k tokens has far fewer; more would hold up others (docs/operations.md)."""
 MAX_PARTS = 1024
-"""Of one item: of a message, of reasoning, of what a tool returned."""
+"""Most parts of one item: of a message, of reasoning, of what a tool returned."""
 MAX_NOTES = 16_384
 """Annotations, or log probabilities, of one text."""
 MAX_TOOLS = 1024
-"""Of `tools`; a namespace is one."""
+"""Most entries of `tools`; a namespace is one."""
 MAX_INCLUDED = 64
 
 ModelName = Annotated[str, Field(min_length=1, max_length=256)]
@@ -91,7 +91,7 @@ class OneOf:
 
 
 MAX_OPAQUE_BYTES = 64 * 1024
-"""Of one opaque object. Codex puts the state of its git repositories into them."""
+"""Largest opaque object. Codex puts the state of its git repositories into them."""
 
 ClientMetadata = Annotated[dict[str, str], MaxBytes(MAX_OPAQUE_BYTES)]
 """`client_metadata`, which Codex sends for its vendor's telemetry. Opaque: it is kept nowhere."""

@@ -25,7 +25,7 @@ from config.settings import Settings
 MAX_CHAIN_LENGTH = 10_000
 """Responses in a chain of `previous_response_id`s."""
 MAX_CONVERSATION_ITEMS = 20_000
-"""Of a conversation that a request continues or adds to."""
+"""Most items of a conversation that a request continues or adds to."""
 _NO_CHAIN = ContextSize()
 
 _CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE})
@@ -48,9 +48,9 @@ class Continuation:
     previous: PreviousResponse | None = None
     conversation: str | None = None
     last_position: int | None = None
-    """In the conversation, of its last item."""
+    """Position of its last item in the conversation."""
     conversation_bytes: int = 0
-    """Of all items of the conversation."""
+    """Size of all items of the conversation."""
     chain: ContextSize = _NO_CHAIN
     """The previous response and all that it continues."""
 
@@ -64,9 +64,9 @@ class ContextLimits:
 
     bytes: int
     responses: int
-    """Of a chain."""
+    """Most responses of a chain."""
     items: int
-    """Of a conversation."""
+    """Most items of a conversation."""
 
     @classmethod
     def of(cls, settings: Settings) -> ContextLimits:

@@ -21,7 +21,7 @@ EFFORTS = {
 """The efforts that every version of Codex knows, each with the words for its menu."""
 
 MAX_TOOL_OUTPUT_TOKENS = 10_000
-"""Of one tool's output, after which Codex cuts it; in a small context a sixteenth of the context."""
+"""Length at which Codex cuts one tool's output; in a small context a sixteenth of the context."""
 
 INSTRUCTIONS = """\
 You are a coding agent. You work in Codex CLI, a program in the user's terminal, on the files of the user's machine.

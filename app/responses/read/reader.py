@@ -47,10 +47,10 @@ Pulse = Chunk | None
 POLL_SECONDS = 2.0
 """Without news from Redis for so long, a reader looks into Postgres; up to three times as long if it stays quiet."""
 WRITES_PER_SECOND = 10_000
-"""To all readers of one project. Each takes 17 us: 500 readers of 200 events a second took more
+"""Writes to all readers of one project. Each takes 17 us: 500 readers of 200 events a second took more
 than a core, and another project's request waited for seconds."""
 SHORTEST_REST = 0.01
-"""Of fewer than 100 readers each gets its events at once."""
+"""Shortest pause of a reader. Each of fewer than 100 readers gets its events at once."""
 MAX_LOOKS = 1024
 """Readers without news that look into Postgres together: each of 2,000 by itself kept all other requests waiting."""
 

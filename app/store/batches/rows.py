@@ -51,7 +51,7 @@ class BatchRow:
     written: int
     """How many of its lines, the first ones, have their result in its files."""
     output_parts: Sequence[str]
-    """Of which parts its files are to be made, in order."""
+    """The parts of its output file, in order."""
     error_parts: Sequence[str]
     output_file: str | None
     error_file: str | None

@@ -22,8 +22,8 @@ class Lines:
     begun: int = 0
     """Those that are, and whose results have no number yet."""
     slots: int | None = 0
-    """Of the living workers of the lines' model. None: the lines do not wait for workers, because the batch has several
-    models, or was cancelled."""
+    """Slots of the living workers of the lines' model. None: the lines do not wait for workers, because the batch
+    has several models, or was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)

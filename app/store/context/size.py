@@ -35,7 +35,7 @@ _CONVERSATION = text(
 
 @dataclass(frozen=True, slots=True)
 class ContextSize:
-    """Of a chain of responses, or of a conversation."""
+    """Size of a chain of responses, or of a conversation."""
 
     count: int = 0
     """Responses of a chain, items of a conversation."""
@@ -52,18 +52,18 @@ class PreviousResponse:
     previous: str | None
     """The response that it continues itself."""
     call_ids: frozenset[str]
-    """Of the calls in its input and output that the client runs."""
+    """Ids of the calls in its input and output that the client runs."""
     chain: ContextSize
     """It and all that it continues."""
     node: str | None = None
-    """Of the worker that ran it."""
+    """Node of the worker that ran it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationSize:
     size: ContextSize
     last_position: int
-    """Of the newest item; 0 in an empty conversation."""
+    """Position of the newest item; 0 in an empty conversation."""
 
 
 async def context_bytes(db: Database, row: HasContext) -> int:

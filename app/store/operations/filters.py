@@ -90,7 +90,7 @@ _TESTS: Mapping[str, str] = MappingProxyType(
         "only_kept": "(r.store OR r.background)",
     }
 )
-"""Of fields of the filter, for rows that a branch has."""
+"""Field of the filter -> condition on a row of a branch."""
 _RANGES: Mapping[str, str] = MappingProxyType(
     {
         "ids": "r.id = ANY(CAST(:ids AS text[]))",
@@ -101,7 +101,7 @@ _RANGES: Mapping[str, str] = MappingProxyType(
         "until": "r.inserted_at < :until",
     }
 )
-"""Of fields of the filter, for which there are indexes."""
+"""Field of the filter -> condition that an index answers."""
 _BATCH_TESTS: Mapping[str, str] = MappingProxyType(
     {
         "project": "b.project = :project",
@@ -112,7 +112,7 @@ _BATCH_TESTS: Mapping[str, str] = MappingProxyType(
         "until": "b.created_at < :until",
     }
 )
-"""Of fields of the filter that hold for a whole batch if they hold for one of its lines."""
+"""Field of the filter -> condition on a batch, for fields that hold for all of its lines or none."""
 # As orjson wrote it: within a text, quotes are escaped, and what opens a text stands behind a brace or a comma.
 _HAS_PAIR = (
     "(strpos(CAST(r.metadata AS text), '{{' || :pair{0}) > 0 OR strpos(CAST(r.metadata AS text), ',' || :pair{0}) > 0)"

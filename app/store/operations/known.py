@@ -130,9 +130,9 @@ class ToolCall:
     """A call of a hosted tool, without what it was told and what it answered."""
 
     number: int
-    """Of its item in the output, from 1 on."""
+    """Number of its item in the output, from 1 on."""
     type: str
-    """Of its item."""
+    """Type of its item."""
     tool: str | None
     server: str | None
     status: str

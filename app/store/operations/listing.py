@@ -87,7 +87,7 @@ class ResponsePage:
 
 
 COLUMNS = ", ".join(f"r.{name}" for name in ListedResponse.__slots__)
-"""Of a ListedResponse, from the row `r`."""
+"""Columns of a ListedResponse, from the row `r`."""
 # A bad plan would read the whole table, or all that a filter matches, to sort it: with old statistics Postgres does not
 # know how few rows a window has. The indexes have the order.
 _BY_INDEX = text(

@@ -67,7 +67,7 @@ class OldResponse:
     window_seconds: float | None
     ran_on: str | None
     context_length: int | None
-    """Of its model, in tokens; None: no worker tells it."""
+    """Context of its model, in tokens. None: no worker tells it."""
 
 
 Make = Callable[[OldResponse, Set[LimitKind]], NewResponse]

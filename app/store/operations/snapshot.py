@@ -37,7 +37,7 @@ DEATH_SECONDS = 600.0
 MOST_ENDED = 1_000
 """Responses that ended of late that are looked at, of those that are stored and of the others: the newest."""
 MOST_READ = 10 * MOST_ENDED
-"""Of each kind, with those that ended without a worker: a bulk cancel ends a hundred thousand of them at once."""
+"""Most rows read of each kind, those without a worker included: a bulk cancel ends 100,000 of them at once."""
 MOST_NAMED = 20
 """Workers that died, and suspects."""
 MOST_ENDPOINTS = 20
@@ -70,7 +70,7 @@ class Worker:
 
     id: str
     name: str
-    """Of its process, by which messages find it."""
+    """Node of its process, by which messages find it."""
     model: str
     queue: str
     host: str
@@ -169,7 +169,7 @@ class Pace:
     node: str
     ended: int
     output_tokens: float
-    """Of these responses, as far as they ran within that time, taken for evenly spread over their run."""
+    """Tokens of these responses within that time, taken for evenly spread over their run."""
     seconds: float
     """Since the first of these responses began, and PACE_SECONDS at most."""
 
@@ -230,7 +230,7 @@ class Snapshot:
     pauses: Sequence[PauseRow] = ()
     late: Late = field(default_factory=Late)
     reclaimable_bytes: int = 0
-    """Of logs at the end of their retention, up to MAX_LOGS of each kind."""
+    """Size of logs at the end of their retention, up to MAX_LOGS of each kind."""
     paces: Sequence[Pace] = ()
     deaths: Sequence[Death] = ()
     """The newest first."""

@@ -96,7 +96,7 @@ def load_of(row: Mapping[str, Any], ahead: Ahead = NOTHING_AHEAD) -> Load:
 
 
 def waiting_flow(row: Mapping[str, Any]) -> WaitingFlow:
-    """Of a flow of which responses wait, with the first of its `responses` (dispatch.py)."""
+    """The flow of a row, with the first of its waiting `responses` (dispatch.py)."""
     responses = [_waiting_response(*columns) for columns in row["responses"]]
     scale = 1.0 if row["scale"] is None else row["scale"]
     return WaitingFlow(flow_of(row), responses, row["beside"], row["tag"], scale, row["part"], row["lead_seconds"])
@@ -119,6 +119,6 @@ def _waiting_response(
 
 
 def flow_of(row: Mapping[str, Any]) -> Flow:
-    """Of a row with its project, priority and weight."""
+    """The flow of a row with project, priority and weight."""
     weight = 1.0 if row["weight"] is None else float(row["weight"])  # of a project without a row
     return Flow(row["project"], row["priority"], weight)

@@ -111,6 +111,6 @@ def _parts(queue: str, demands: Sequence[Any], flows: Sequence[Any]) -> dict[Que
 
 
 def _measured(flows: Iterable[Any]) -> Measured:
-    """Of the first of these flows of which something has ended."""
+    """The pace of the first flow of which something has ended."""
     known = (row for row in flows if row is not None and row.run_seconds is not None)
     return next((Measured(row.run_seconds, row.run_tokens) for row in known), Measured(0.0, 0.0))

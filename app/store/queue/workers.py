@@ -55,7 +55,7 @@ class WorkerIdentity:
     device: str | None = None
     """The name of its devices."""
     version: str = ""
-    """Of Longhaul."""
+    """Longhaul's version."""
 
 
 @dataclass(frozen=True, slots=True)

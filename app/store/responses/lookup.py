@@ -65,7 +65,7 @@ _STATUS = text("SELECT status, error FROM responses WHERE id = :id")
 
 
 async def get_flags(db: Database, project: str, response_id: str) -> ResponseFlags | None:
-    """Of the response; None: the project has none with that id."""
+    """The flags of the response. None: the project has none with that id."""
     rows = await db.execute(_FLAGS, {"id": response_id, "project": project})
     return ResponseFlags(**rows[0]._mapping) if rows else None
 
@@ -80,7 +80,7 @@ async def show(db: Database, project: str, response_id: str, make: Callable[[Res
 
 
 async def get_by_key(db: Database, project: str, key: str) -> ResponseFlags | None:
-    """Of the response of the project's request with this Idempotency-Key, or None."""
+    """The flags of the response that the project's request with this Idempotency-Key made, or None."""
     rows = await db.execute(_FLAGS_BY_KEY, {"key": key, "project": project})
     return ResponseFlags(**rows[0]._mapping) if rows else None
 

@@ -48,7 +48,7 @@ class Reserving:
     """What a response of a project with limits reserves, besides what the size of its request says."""
 
     context_bytes: int
-    """Of what it continues."""
+    """Size of what it continues."""
     output_tokens: int | None
     """None: it reserves no tokens."""
 
@@ -96,9 +96,9 @@ class NewResponse:
     chain_length: int = 1
     """Responses in its chain, itself included."""
     context_bytes: int = 0
-    """Of the responses in its chain before it (context/size.py)."""
+    """Size of the responses in its chain before it (context/size.py)."""
     origin: Origin = NOWHERE
-    """Of its request."""
+    """Origin of its request."""
     reserving: Reserving | None = None
     """None: its project has no limits that responses reserve of."""
     ran_on: str | None = None

@@ -45,7 +45,7 @@ class ServerFacts:
     is_encrypted: bool
     """Whether the connection is, as the server has it: that of PgBouncer, if one is between."""
     connections: int
-    """Of all clients of the server."""
+    """Connections of all clients of the server."""
     settings: Mapping[str, str]
     """As they hold for this connection; without those that this version of the server does not have."""
 
@@ -53,7 +53,7 @@ class ServerFacts:
 @dataclass(frozen=True, slots=True)
 class RoleFacts:
     is_owner: bool
-    """Of the schema."""
+    """Whether the role owns the schema."""
     roles: Sequence[str]
     """Those of ROLES that it is, or is a member of."""
     held: frozenset[tuple[str, str, str | None]]

@@ -134,7 +134,7 @@ ROWS: Mapping[str, Mapping[str, str]] = {
         MAINTENANCE: "name ~ '^(pubsub|cache_salt|seal)'",
     },
 }
-"""Of tables with row level security: the rows that exist for each role."""
+"""Table with row level security -> role -> the rows that exist for it."""
 
 FUNCTIONS: Mapping[str, tuple[str, ...]] = {"delete_audit_entries(timestamptz, integer)": (MAINTENANCE,)}
 """Who may call a function of the schema that runs as the owner. Those of triggers are called by nobody."""

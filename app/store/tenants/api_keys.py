@@ -188,5 +188,5 @@ async def mark_used(db: Database, seconds_ago: Mapping[str, float]) -> None:
 
 
 async def names(db: Database, ids: Collection[str]) -> dict[str, str]:
-    """Of those of these ids that there are. Raises StoreUnavailable."""
+    """Id -> name, for the ids that there are. Raises StoreUnavailable."""
     return {row.id: row.name for row in await db.execute(_NAMES, {"ids": list(ids)})} if ids else {}

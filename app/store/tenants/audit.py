@@ -53,7 +53,7 @@ class NewEntry:
     """The id of what was changed."""
     details: Mapping[str, Any]
     address: str | None = None
-    """Of the caller."""
+    """IP address of the caller."""
     request_id: str | None = None
 
 

@@ -85,7 +85,7 @@ class UsageFilter:
     start: datetime
     end: datetime
     unit: str
-    """Of a bucket, by Postgres' names: `minute`, `hour` or `day` (UTC)."""
+    """Length of a bucket, by Postgres' names: `minute`, `hour` or `day` (UTC)."""
     groups: Collection[str] = ()
     """Some of _GROUPS."""
     projects: Collection[str] = ()
@@ -93,7 +93,7 @@ class UsageFilter:
     models: Collection[str] = ()
     accounts: Collection[str] = ()
     batch: bool | None = None
-    """Of batches only, or of all else."""
+    """True: usage of batches alone. False: of all else. None: of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Total:
     """What one group used within one bucket."""
 
     start: datetime
-    """Of the bucket; the first one begins with the filter's start."""
+    """Start of the bucket; the first one begins with the filter's start."""
     group: dict[str, Any]
     requests: int
     input_tokens: int

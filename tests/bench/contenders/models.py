@@ -22,7 +22,7 @@ ENGINE_ARGS: dict[str, Any] = {
     "max_num_seqs": 256,
     "scheduling_policy": "priority",
 }
-"""Of the demo model in config/models.toml, but for the memory. Neither side parses reasoning or tool calls."""
+"""Those of the demo model in config/models.toml, but for the memory. Neither side parses reasoning or tool calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ async def test_without_keys_readers_and_websockets_at_once_pass_no_bound_and_the
 
 
 async def statuses_at_once(api: Api, **fields: Any) -> Counter[int]:
-    """Of clients that all read until the last one has its answer."""
+    """Statuses of clients that all read until the last one has its answer."""
     statuses: list[int] = []
     answered = asyncio.Event()
 

@@ -161,7 +161,7 @@ class Way:
     query: str = ""
     body: Json | None = None
     form: Json | None = None
-    """Of files, in place of `body`."""
+    """Form of a file's upload, in place of `body`."""
     path: str = ""
     """If it is not `route` with the ids of the things."""
 

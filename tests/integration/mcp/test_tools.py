@@ -189,7 +189,7 @@ async def test_tools_that_nobody_has_listed_yet_are_listed_to_count_the_tokens_o
     request = {"input": [message("Hi")], "tools": [mcp_tool(allowed_tools=["echo"])]}
 
     async def counted(*servers: McpServer) -> int:
-        """Of `generate: false`, and of a count, which is no response."""
+        """The prompt's tokens, by `generate: false` and by a count, which is no response."""
         before, row = len(tools.lines()), await answer(db, pubsub, servers, task=COUNT, **request)
         listed = ["opened", "listed", "closed"] if servers else []
         assert tools.lines()[before:] == listed

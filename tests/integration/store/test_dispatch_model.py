@@ -38,7 +38,7 @@ TIERS = {
     Priority.FLEX: Priority.FLEX_FOREGROUND,
     Priority.WINDOW: Priority.FOREGROUND,
 }
-"""Of each class of background responses, the class that weighs as much as their tier."""
+"""Class of background responses -> the class that weighs as much as their tier."""
 WORKERS = {"v": 17, "w": 4}
 """Their slots."""
 OPEN = 20
@@ -185,7 +185,7 @@ class Model:
                 left[row.node] -= 1
 
     def _offers(self, steps: dict[tuple[str, Priority], Fraction]) -> Iterator[tuple[Fraction, bool, int, int, Row]]:
-        """Of each foreground response that waits: its start, whether its flow was busy, and its number in its flow."""
+        """For each foreground response that waits: its start, whether its flow was busy, and its number in its flow."""
         numbers: Counter[tuple[str, Priority]] = Counter()
         starts: dict[tuple[str, Priority], Fraction] = {}
         for row in self.ready:

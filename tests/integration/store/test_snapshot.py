@@ -169,7 +169,7 @@ async def test_the_pace_looks_back_as_far_as_it_reads_past_what_ended_without_a_
 
 
 async def test_lines_in_files_count_for_the_model_of_their_queue_before_any_is_a_response(db: Database) -> None:
-    """Of an adapter, and of a model with a queue of its own."""
+    """The lines are of an adapter, and of a model with a queue of its own."""
     async with db.begin() as connection:
         for name in ("adapter", "scripted"):
             await batch_changes.create(

@@ -78,7 +78,7 @@ class Args(BaseModel):
     can_continue: bool = True
     """Whether it goes on behind committed tokens."""
     bytes_per_token: Annotated[int, Field(ge=1, le=4)] = 1
-    """Of a prompt, as models have three or four; each token of a reply is one byte."""
+    """Bytes of a prompt's token, as models have three or four; each token of a reply is one byte."""
     keeps_prefixes: bool = False
     """Whether it counts what of a prompt is the beginning of an earlier one as cached, as engines with a cache do."""
 

@@ -29,7 +29,7 @@ HEAD = b"POST / HTTP/1.1\r\nhost: here\r\n"
 
 
 TURNS = 20
-"""Of the event loop: enough for the kernel to take what it can."""
+"""Turns of the event loop: enough for the kernel to take what it can."""
 LARGE = 24 * 1024 * 1024
 """More than the kernel takes for a client that reads nothing."""
 

@@ -24,7 +24,7 @@ OVERRIDING = (
 )
 OWN = {"app", "workers", "config"}
 DOCUMENTED = {"_exit", "_asdict"}
-"""Of os and of named tuples."""
+"""Private names that their makers document: of os and of named tuples."""
 
 
 def test_the_page_has_what_our_classes_override() -> None:

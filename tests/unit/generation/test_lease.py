@@ -33,7 +33,7 @@ class Postgres:
     def __init__(self) -> None:
         self.registered: list[str] = []
         self.nodes: list[str] = []
-        """Of the workers that registered."""
+        """Nodes of the workers that registered."""
         self.slots: list[int] = []
         """What each heartbeat said."""
         self.unregistered: list[str] = []

@@ -17,7 +17,7 @@ OWN = "/user.slice/tools.service"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Of two processes of a service."""
+    """A cgroup of two processes of a service."""
     folder = tmp_path / "cgroup"
     (folder / OWN[1:]).mkdir(parents=True)
     (folder / OWN[1:] / "cgroup.procs").write_text("11\n12\n")

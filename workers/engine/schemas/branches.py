@@ -62,7 +62,7 @@ def admits(node: Node, kind: str) -> bool:
 
 
 def _values(node: Node) -> list[list[Any]]:
-    """Of `const` and `enum`."""
+    """The values of `const` and `enum`, a list for each."""
     return [[node[name]] if name == "const" else node[name] for name in ("const", "enum") if name in node]
 
 

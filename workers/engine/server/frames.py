@@ -83,7 +83,7 @@ class Frames:
 
 
 def _piece_of(content: bytes) -> Piece:
-    """Of one frame."""
+    """Reads one frame."""
     piece = Piece()
     try:
         frame = orjson.loads(content)

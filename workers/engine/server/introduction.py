@@ -108,7 +108,7 @@ async def read_load(client: Client) -> Load:
 
 
 def load_of(metrics: str) -> Load:
-    """Of Prometheus' text. Samples that are no amounts (`NaN`, `+Inf`) are left out."""
+    """Reads the load from Prometheus' text. Samples that are no amounts (`NaN`, `+Inf`) are left out."""
     running = waiting = cache = 0.0
     for name, labels, value in _SAMPLE.findall(metrics):
         if name == "vllm:num_requests_running":

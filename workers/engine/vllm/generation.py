@@ -54,7 +54,7 @@ class Generation:
             sampling = replace(sampling, structured=replace(structured, tag=tag))
         self.params: SamplingParams = sampling_params(sampling, room)
         self.cost = Cost() if structured is None else structured.cost
-        """Of its grammar."""
+        """Cost of its grammar."""
         if structured is not None:
             self.params.extra_args = masks.extra_args(PROJECT.get(), self.cost.seconds)
         self._left: int = self.params.max_tokens - len(committed)
@@ -107,7 +107,7 @@ class Generation:
         }
 
     def delta(self, completion: Any, cached_tokens: int) -> EngineDelta | None:
-        """Of a CompletionOutput of vLLM; None if it holds only tokens that were committed already.
+        """The delta of vLLM's CompletionOutput; None if it holds only tokens that were committed already.
 
         Raises CannotContinue, RequestAborted, or InvalidSampling for a grammar that got too dear.
         """

@@ -69,7 +69,7 @@ class ClientTools:
 
     tools: tuple[ClientTool, ...] = ()
     names: Mapping[ClientName, str] = field(default_factory=dict)
-    """Of the tools in namespaces: those that there are, and those that earlier calls name."""
+    """Names of the tools in namespaces: those that there are, and those that earlier calls name."""
     called: Mapping[str, ClientName] = field(default_factory=dict)
     """What the calls of a tool are named, by its name for the model, if that is not its own name alone."""
     deferred: tuple[ClientTool, ...] = ()

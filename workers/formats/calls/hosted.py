@@ -19,7 +19,7 @@ from config.server_kind import ServerKind
 
 _NOT_IN_FUNCTION_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 MAX_NAME_CHARS = 64
-"""Of a function's name, and of a server's label."""
+"""Longest name of a function, and longest label of a server."""
 MAX_TOOL_NAME_CHARS = 256
 NO_RESULT = "There is no result: the call was not carried out, or what it gave is not kept any more."
 

@@ -36,7 +36,7 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _STEM = 4
 """Letters that two words must have in common at their beginnings, if one of them is longer than the other."""
 MAX_QUERY_CHARS = 1_000
-"""Of what a model asks for."""
+"""Longest query of a model."""
 _Words = dict[str, dict[str, set[int]]]
 """The first letters of words -> the words -> the numbers of the tools that have them."""
 _IN_NAME, _IN_TEXT = 3.0, 1.0

@@ -49,7 +49,7 @@ class _Builder:
     def __init__(self) -> None:
         self.messages: list[Json] = []
         self._results: list[tuple[str, Result]] = []
-        """Of hosted calls in the open assistant message."""
+        """Results of hosted calls in the open assistant message."""
         self._turn: int | None = None
         """The turn of these calls."""
         self._called: set[str] = set()

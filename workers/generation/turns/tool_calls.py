@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # these import the MCP library, which a response without host
 MAX_CONCURRENT = 8
 """Calls of one response that run at once."""
 CALLS = Bound("hosted calls", 256)
-"""Of this worker, from all responses at once. The others wait: each call has a deadline."""
+"""Hosted calls that run in this worker at once. The others wait: each call has a deadline."""
 CANCEL_SECONDS = 2.0
 """How long a cancelled call may take to tell its MCP server."""
 

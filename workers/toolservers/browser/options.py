@@ -29,7 +29,7 @@ class SearchOptions(BaseModel):
     allowed_domains: Annotated[tuple[Domain, ...], Field(max_length=100)] = ()
     blocked_domains: Annotated[tuple[Domain, ...], Field(max_length=100)] = ()
     country: Annotated[str, Field(max_length=256)] = ""
-    """Of the user: its two letters in ISO 3166, if the caller keeps to OpenAI's documentation."""
+    """The user's country: its two letters in ISO 3166, if the caller keeps to OpenAI's documentation."""
 
     @property
     def limits_domains(self) -> bool:

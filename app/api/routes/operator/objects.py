@@ -214,7 +214,7 @@ class Backlog(RowShape):
     """The id, or the name of the model; null: asked for without a key."""
     name: str | None
     project: str | None
-    """Of the key."""
+    """Project of the key."""
     waiting: int
     in_files: int
     """Lines of batches that are no responses yet."""

@@ -25,7 +25,7 @@ router = organization_router("usage")
 
 MINUTE_SECONDS = 60
 MAX_RESULTS = 10_000
-"""Of one page, over all its buckets."""
+"""Most results of one page, over all its buckets."""
 
 Group = Literal["project_id", "user_id", "api_key_id", "model", "batch", "service_tier", "api_source"]
 

@@ -142,7 +142,7 @@ def api(settings: Settings) -> Iterator[Finding]:
 
 
 def metrics(settings: Settings) -> Iterator[Finding]:
-    """Of this process's settings; with `longhaul up`, of all its processes."""
+    """Looks for the metrics of this process's settings; with `longhaul up`, of all its processes."""
     if settings.metrics_port is None:
         yield ok("metrics", "off: LONGHAUL_METRICS_PORT is not set")
         return

@@ -85,7 +85,7 @@ class CreateServiceAccount(RequestModel, json_schema_extra={"examples": [{"name"
     name: Name
     create_service_account_only: Annotated[bool | None, SupportedValues((False,))] = None
     expires_in_seconds: Lifetime | None = None
-    """Of the first key."""
+    """How long the first key works."""
 
 
 class UpdateServiceAccount(RequestModel, json_schema_extra={"examples": [{"role": "member"}]}):

@@ -39,7 +39,7 @@ class PlainItem(InputItemModel):
     """An item that is stored under an id: the client's, or a new one."""
 
     prefix: ClassVar[str]
-    """Of a new id."""
+    """How a new id begins."""
 
     id: ItemId | None = None
 

@@ -15,11 +15,11 @@ from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
 MAX_LOADED_TOOLS = 1024
-"""Of one item: tools and namespaces."""
+"""Most tools and namespaces that one item brings."""
 
 
 class _Searched(StoredItem):
-    """Of a tool search. If the server has searched, no call needs an answer, and none has an id."""
+    """An item of a tool search. If the server has searched, no call needs an answer, and none has an id."""
 
     call_id: CallId | None = None
     execution: Execution | None = None

@@ -36,7 +36,7 @@ ADDED_TYPES = (*LOADED_TYPES, "tool_search", *LOCAL_TOOLS)
 """What the item `additional_tools` may bring."""
 TOOL_TYPES = (*ADDED_TYPES, *KIND_OF_TOOL)
 MAX_NAMESPACE_TOOLS = 1024
-"""Of one namespace; as many as one MCP server may list."""
+"""Most tools of one namespace; as many as one MCP server may list."""
 
 
 def check_object_schema(code: str) -> BeforeValidator:

@@ -21,7 +21,7 @@ _FIRST_MARKS: Mapping[type[ToolParser], str] = {
     Olmo3PythonicToolParser: "<function_calls>",
     Granite20bFCToolParser: "<function_call>",
 }
-"""Of parsers that take a call for text if anything comes before it: the mark that begins calls."""
+"""Parser that takes a call for text if anything comes before it -> the mark that begins calls."""
 _BRACKETS = ("{", "[", "<")
 
 
