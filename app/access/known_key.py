@@ -15,7 +15,7 @@ EXPIRED = "This API key has expired. Use another key of the project."
 ARCHIVED = "This API key belongs to a project that is archived."
 DELETED = "This API key does not exist any more."
 _REFUSALS = {"revoked": REVOKED, "archived": ARCHIVED, "expired": EXPIRED}
-"""By the state of a key."""
+"""State of a key -> its refusal."""
 
 
 class KnownKey:
@@ -27,7 +27,7 @@ class KnownKey:
         self.ended = asyncio.Event()
         self.refusal: str | None = None
         self.used_at: float | None = None
-        """By the monotonic clock; None: not since `take_use`."""
+        """When it was used, by the monotonic clock. None: not since `take_use`."""
         self._seen_at = time.monotonic()
         self._open_requests = 0
         self._expiry: asyncio.TimerHandle | None = None

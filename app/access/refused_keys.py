@@ -34,7 +34,7 @@ class RefusedKeys:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], Counter[int]] = {}
-        """By the key and the address."""
+        """Key and address -> refusals."""
         self._others: Counter[int] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 

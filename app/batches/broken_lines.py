@@ -15,7 +15,7 @@ BROKEN = "The request could not be checked."
 
 @dataclass(slots=True)
 class BrokenLines:
-    """Those of one batch: the first is logged, because the others mostly fail for the same reason."""
+    """Broken lines of one batch: the first is logged, because the others mostly fail for the same reason."""
 
     has_any: bool = False
 

@@ -40,7 +40,7 @@ the last of its step."""
 STEP_SECONDS = 2.0
 """How long a step takes lines, some of which read large files; then another batch may have the place."""
 GIVEN_UP = 10
-"""After so many failures in a row a line that Postgres does not take alone is an error."""
+"""Number of failures in a row after which a line that Postgres does not take alone is an error."""
 LINES_AHEAD = 1024
 AHEAD_OF_SLOT = 2
 """So many lines of a batch are responses that have not ended, and so many more for each slot of its model's workers:
@@ -62,7 +62,7 @@ class _Pace:
     lines: int
     """Fewer after lines that did not fit into the project's limits, or that failed."""
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     broken: BrokenLines = field(default_factory=BrokenLines)
 
 

@@ -1,4 +1,4 @@
-"""Those who follow the results of a batch: all of one process look together, when maintenance has numbered some."""
+"""Followers of a batch's results: all of one process look together, when maintenance has numbered some."""
 
 from __future__ import annotations
 

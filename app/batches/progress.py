@@ -38,7 +38,7 @@ AT_ONCE = 4
 WARNED_AT = 3
 """Failures in a row of which one is logged as a warning."""
 OF_PROJECT = 2
-"""And of one project: another's need not wait for its large files."""
+"""The same for one project: another's need not wait for its large files."""
 
 
 class BatchProgress:
@@ -62,9 +62,9 @@ class BatchProgress:
         self._tell_end = tell_end
         self._tell_results = tell_results
         self._tasks: dict[UnfinishedBatch, asyncio.Task[None]] = {}
-        """By the batch as it was when its task began."""
+        """The batch, as it was when its task began -> the task."""
         self._turns: dict[str, int] = {}
-        """In which look each batch, and each project, that waits was begun the last time."""
+        """Batch or project that waits -> the look in which it was begun the last time."""
         self._looks = 0
         self._others_wait = False
         """Whether more batches wait than have places: then each gives its place up after a turn."""

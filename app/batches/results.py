@@ -37,7 +37,7 @@ class Result:
     data: bytes
     """JSON with a LF at its end."""
     error_code: str | None = None
-    """By which `errors` groups it."""
+    """Code by which `errors` groups it."""
 
 
 def result(row: ResultRow, endpoint: str, ended: Json | None) -> Result:

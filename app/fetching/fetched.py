@@ -11,7 +11,7 @@ class Fetched:
     """What a server answered."""
 
     url: str
-    """After redirects."""
+    """The URL after redirects."""
     headers: Mapping[str, str]
     """Their names in small letters."""
     body: bytes

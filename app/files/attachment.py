@@ -55,7 +55,7 @@ class Attachment:
 
     @property
     def purposes(self) -> tuple[str, ...]:
-        """Those of which an uploaded file may be."""
+        """Purposes that an uploaded file may have."""
         return ("user_data", "vision") if self.is_image else ("user_data",)
 
     @property

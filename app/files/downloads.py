@@ -108,6 +108,6 @@ def _sent_name(found: Fetched) -> str:
 
 
 def _failed(where: str, sentence: str, code: str = "invalid_value") -> InvalidRequest:
-    """In OpenAI's words, and with its code for whatever is wrong with a URL."""
+    """The error in OpenAI's words, with its code for whatever is wrong with a URL."""
     message = f"Error while downloading '{where}': {shortened(sentence, _MAX_MESSAGE_CHARS)}"
     return InvalidRequest(message, where, code)

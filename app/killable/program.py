@@ -43,7 +43,7 @@ class JobLimits:
     cpu_seconds: int
     wall_seconds: int
     memory_bytes: int
-    """Beyond the memory of the program."""
+    """Memory of a job, beyond that of the program."""
 
 
 def connected() -> socket.socket:

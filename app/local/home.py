@@ -127,7 +127,7 @@ class Home:
 
 
 def where_first_key_lies(settings: Settings) -> str:
-    """In words. It makes no folder."""
+    """Says where the key lies. It makes no folder."""
     if settings.admin_key is not None:
         return "the one in LONGHAUL_ADMIN_KEY"
     file = settings.home.resolve() / ADMIN_KEY_FILE

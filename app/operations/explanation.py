@@ -180,7 +180,7 @@ def _worker(workers: Sequence[Worker], name: str | None) -> Worker | None:
 
 
 def _attempt(response: KnownResponse) -> str:
-    """In words: which attempt, and why it is not the first."""
+    """Says which attempt it is, and why it is not the first."""
     if response.attempt <= 1:
         return "attempt 1"
     parts = [f"yielded {count_of(response.yields, 'time')}"] if response.yields else []

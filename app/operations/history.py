@@ -53,7 +53,7 @@ class History:
 
     response: KnownResponse
     moments: Sequence[Moment]
-    """In the order of time; the oldest hand-overs are missing if there were too many."""
+    """What happened, in the order of time; the oldest hand-overs are missing if there were too many."""
     attempts: Sequence[LoggedAttempt]
     """What each attempt has written, as long as the log is kept."""
     calls: Sequence[ToolCall]

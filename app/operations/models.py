@@ -15,9 +15,9 @@ class Totals:
     """Work that has not ended: of a model, a project, a key or a class."""
 
     waiting: int = 0
-    """In line, responses that have yielded included."""
+    """Responses in line, yielded ones included."""
     paused: int = 0
-    """Those of them that operators have paused."""
+    """How many of them operators have paused."""
     in_files: int = 0
     """Lines of batches that are no responses yet."""
     sent: int = 0
@@ -27,9 +27,9 @@ class Totals:
     suspects: int = 0
     """Responses that have crashed since they made progress."""
     released_suspects: int = 0
-    """Those of them that wait for a worker without others' work, at most half a minute."""
+    """How many of them wait for a worker without others' work, at most half a minute."""
     oldest_waiting_seconds: float = 0.0
-    """Since the insert of the oldest that was never claimed; 0: there is none."""
+    """Time since the insert of the oldest that was never claimed; 0: there is none."""
     oldest_in_turn_seconds: float = 0.0
     """The same of those that are not paused."""
 
@@ -75,7 +75,7 @@ class ModelTotals(Totals):
     queue: str = ""
     in_models_file: bool = False
     workers: dict[str, int] = field(default_factory=lambda: {each.value: 0 for each in WorkerState})
-    """By state."""
+    """State -> number of workers."""
     older_workers: int = 0
     """Living ones of an older version, which leave to newer ones what they cannot read."""
     slots: int = 0
@@ -102,7 +102,7 @@ class ModelTotals(Totals):
         return self.workers[WorkerState.READY]
 
     def of_class(self, tier: str, mode: Mode) -> ClassTotals:
-        """Those of this class, which are added if they are not there yet."""
+        """Returns the totals of this class, which are added if they are not there yet."""
         found = next((each for each in self.classes if (each.tier, each.mode) == (tier, mode)), None)
         if found is None:
             self.classes.append(found := ClassTotals(tier=tier, mode=mode))

@@ -12,7 +12,7 @@ from app.protocol.response import code_of
 from app.protocol.status import Status
 
 _FIELDS = CreateResponse.model_fields.keys() - {"prompt"}
-"""Those that a worker may refuse. Engines call what they are given a prompt: that is the caller's `input`."""
+"""Fields that a worker may refuse. Engines call what they are given a prompt: that is the caller's `input`."""
 _FIELD = re.compile(r"([a-z_]+)(?:\.[a-z_]+|\[\d+\])*(?=:? )")
 
 

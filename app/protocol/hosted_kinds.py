@@ -78,10 +78,10 @@ HOSTED_KINDS = (CODE_INTERPRETER, WEB_SEARCH, MCP)
 KIND_OF_TOOL: Mapping[str, HostedToolKind] = MappingProxyType(
     {tool_type: kind for kind in HOSTED_KINDS for tool_type in kind.tool_types}
 )
-"""By the `type` of a tool, or of a tool choice."""
+"""`type` of a tool, or of a tool choice -> its kind."""
 
 KIND_OF_CALL: Mapping[str, HostedToolKind] = MappingProxyType({kind.call_type: kind for kind in HOSTED_KINDS})
-"""By the `type` of an item."""
+"""`type` of an item -> its kind."""
 
 HOSTED_INCLUDES = tuple(kind.include for kind in HOSTED_KINDS if kind.include is not None)
 """Values of `include` that show results of hosted tools."""

@@ -16,7 +16,7 @@ class LocalToolKind:
     """One kind of local tool."""
 
     tool_type: str
-    """In `tools` and `tool_choice`."""
+    """Its type in `tools` and `tool_choice`."""
     call_type: str
     """The `type` of the item that a call makes; that of its output ends in `_output`."""
     id_prefix: str
@@ -39,6 +39,6 @@ LOCAL_SHELL = LocalToolKind("local_shell", "local_shell_call", "lsh", "run_local
 LOCAL_KINDS = (SHELL, APPLY_PATCH, LOCAL_SHELL)
 
 LOCAL_TOOLS: Mapping[str, LocalToolKind] = MappingProxyType({kind.tool_type: kind for kind in LOCAL_KINDS})
-"""By the `type` of a tool, or of a tool choice."""
+"""`type` of a tool, or of a tool choice -> its kind."""
 LOCAL_CALLS: Mapping[str, LocalToolKind] = MappingProxyType({kind.call_type: kind for kind in LOCAL_KINDS})
-"""By the `type` of an item."""
+"""`type` of an item -> its kind."""

@@ -63,7 +63,7 @@ async def _attached_to(attached: AttachedResponse, pulses: AsyncGenerator[Pulse,
 
 
 def _keep() -> None:
-    """In place of abandoning: the response goes on without its client."""
+    """Called in place of abandoning: the response goes on without its client."""
 
 
 class ResponseService:

@@ -43,8 +43,8 @@ class Room:
     """How many responses a dispatch may send."""
 
     open: int
-    """In their order, to slots that are open to all. A dispatch of one costs as much as one of many, so a worker gets
-    what is ahead once more than half of it is there."""
+    """Responses for slots that are open to all. A dispatch of one costs as much as one of many, so a worker gets what
+    is ahead once more than half of it is there."""
     foreground: int
     """How many foreground responses may be sent to foreground places."""
 

@@ -43,9 +43,9 @@ class Load:
     slots: int
     """At least 1."""
     answers: int = 0
-    """Those without a foreground place. What waits for its tools is in neither number."""
+    """Responses without a foreground place. What waits for its tools is in neither number."""
     foreground: int = 0
-    """Those with one."""
+    """Responses with a foreground place."""
     background: int = 0
     """How many of all are background responses."""
     ahead: int = 0

@@ -56,7 +56,7 @@ class Flow:
 class WaitingResponse:
     candidate: Candidate
     position: int
-    """By which the responses of a flow are in line, unless they have a rank."""
+    """Place by which the responses of a flow are in line, unless they have a rank."""
     cost: int
     """The tokens that it will take, as far as one can know."""
     is_charged: bool = False
@@ -128,7 +128,7 @@ class Tagged:
     each of the others. The last element is the response's position, or the largest position before it in its flow."""
     position: int
     number: int
-    """In its flow."""
+    """Number in its flow."""
     charge: int
     start: float
     finish: float

@@ -49,7 +49,7 @@ class HandOver(StrEnum):
     """Why an attempt handed its response over."""
 
     YIELDED = "yielded"
-    """To a foreground response, for its slot."""
+    """The response gave its slot to a foreground one."""
     DRAINED = "drained"
     """Its worker was told to stop."""
     CRASHED = "crashed"

@@ -100,7 +100,7 @@ class ResponseRow:
     incomplete_details: Json | None
     created_at: datetime
     inserted_at: datetime
-    """By Postgres' clock."""
+    """When it was inserted, by Postgres' clock."""
     started_at: datetime | None
     finished_at: datetime | None
     log: str

@@ -26,9 +26,9 @@ log = logging.getLogger("longhaul.maintenance")
 AT_ONCE = 256
 """Deliveries that one process has under way. Each endpoint has few of them, so one that hangs leaves room."""
 CONNECTIONS = 4
-"""To Postgres, of their own: nothing else of maintenance waits behind deliveries."""
+"""Connections to Postgres, of their own: nothing else of maintenance waits behind deliveries."""
 LEASE_SECONDS = 2 * SECONDS
-"""After which a delivery that was claimed and not noted is sent again."""
+"""Time after which a delivery that was claimed and not noted is sent again."""
 POLL_SECONDS = 1.0
 """Between two looks without a ring."""
 PAUSE_SECONDS = 0.005

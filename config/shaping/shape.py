@@ -224,7 +224,7 @@ def _instructed(messages: list[Message]) -> list[Message]:
 
 
 def _renamed(messages: Iterable[Message], shaping: Shaping) -> list[Message]:
-    """With other ids of calls."""
+    """The messages with other ids of calls."""
     ids: dict[str, str] = {}
 
     def shown(call_id: str, name: str) -> str:

@@ -21,7 +21,7 @@ FLUSH_SECONDS = 0.5
 MAX_EVENTS = 5_000
 """Events kept of each group while Redis is away. The oldest go: Flower reads in Postgres what became of a task."""
 MAX_BATCHES = 16
-"""That could not be sent, and are sent again."""
+"""Batches that could not be sent, and are sent again."""
 
 
 class EventBuffer(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types

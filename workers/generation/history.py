@@ -40,7 +40,7 @@ class EndedTurn:
     """The index behind its last item."""
     usage: Usage
     calls: Mapping[int, HostedCall]
-    """By the indexes of their items."""
+    """Index of an item -> its call."""
 
     def as_step(self) -> Json:
         return {

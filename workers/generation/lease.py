@@ -41,7 +41,7 @@ PRESENCE_SECONDS = 0.5
 CONNECTIONS = 2
 """One holds the worker's lock, one sends the heartbeats."""
 STALLED_LEASES = 4
-"""After so many times the length of the lease without a turn of the worker's loop, the process ends."""
+"""If the worker's loop takes no turn for this many lengths of the lease, the process ends."""
 CLOSE_SECONDS = 5.0
 HUNG = 1
 """Exit code of a worker whose loop hangs; the supervisor starts another."""

@@ -63,7 +63,7 @@ class Run:
     fenced: bool = False
     """The heartbeat found that the response belongs to another attempt."""
     claimed_at: float = field(default_factory=time.monotonic)
-    """By the monotonic clock."""
+    """When it was claimed, by the monotonic clock."""
 
     @classmethod
     def of(cls, row: ResponseRow, task: asyncio.Task[object]) -> Run:
@@ -85,7 +85,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Since its claim."""
+        """Time since its claim."""
         return time.monotonic() - self.claimed_at
 
     def report(self, metrics: WorkerMetrics, outcome: str, *, goes_on: bool) -> None:

@@ -83,7 +83,7 @@ class Slots:
         self._in_foreground = 0
         """How many of them have a foreground place."""
         self.waiting: dict[int, _InLine] = {}
-        """Those that wait for their turn here, their prompts ready."""
+        """Runs that wait for their turn here, their prompts ready."""
         self._away: dict[int, Run] = {}
         self.away = (0, 0)
         """How many runs are away, as Postgres knows it: those without a foreground place, and those with one."""

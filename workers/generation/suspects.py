@@ -65,7 +65,7 @@ class SuspectGate:
     def __init__(self) -> None:
         self._began = monotonic()
         self._suspects: dict[asyncio.Future[None], Run] = {}
-        """Those that wait for their trial, first come, first served."""
+        """Suspects that wait for their trial, first come, first served."""
         self._others: dict[asyncio.Future[None], Run] = {}
         """The others that wait."""
         self._inside: dict[asyncio.Future[None], Run] = {}

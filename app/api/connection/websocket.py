@@ -21,7 +21,7 @@ class BoundedWebSocket(BoundedWriting, WebSocketsSansIOProtocol):  # type: ignor
         super().__init__(*args, **kwargs)
         self._message = self._bounds.bodies.take(None, 0)
         self._continued_bytes = 0
-        """Those of the unfinished message's frames behind its first."""
+        """Bytes of the unfinished message's frames behind its first."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._message.release()

@@ -30,7 +30,7 @@ class OperatorResponse(ListedObject):
     """The worker that has it, or that had it last."""
     attempt: int
     crashes: int
-    """Since it made progress."""
+    """Crashes since it made progress."""
     yields: int
     request_bytes: int
     output_bytes: int
@@ -63,7 +63,7 @@ class ResponseStory(OperatorResponse):
     traceparent: str | None
     moments: list[StoryMoment]
     attempts: list[LoggedAttempt]
-    """As long as the log is kept."""
+    """Its attempts, as long as the log is kept."""
     tool_calls: list[StoryCall]
     """Calls of hosted tools."""
     retried_by: str | None
@@ -103,7 +103,7 @@ class ActionCount(Shape):
     is_exact: bool
     """False: there are at least so many."""
     batches: int
-    """That the action would cancel as a whole: without those whose responses in progress go on."""
+    """Batches that the action would cancel as a whole: without those whose responses in progress go on."""
     lines_in_files: int
     """Lines of batches that are no responses yet, and would never become any; of one that is `validating` nobody knows
     them."""
@@ -131,7 +131,7 @@ class Action(RowShape):
     """Responses that matched when it was accepted, as far as a count reads: 500,000."""
     done: int
     batches: int
-    """That it has cancelled as a whole. They end what is in their files."""
+    """Batches that it has cancelled as a whole. They end what is in their files."""
     refused: dict[str, int]
     """Responses that it left as they are, by the reason."""
 

@@ -58,9 +58,9 @@ class Order(Enum):
     """The order in which results are read."""
 
     NUMBER = "number"
-    """That in which they were seen to end."""
+    """Order in which lines were seen to end."""
     LINE = "line"
-    """That of the input file."""
+    """Order of the input file."""
 
 
 _SIZES = {
@@ -96,7 +96,7 @@ class ResultRow:
     number: int | None
     custom_id: str
     status: str
-    """That of its response; CANCELLED as well if it missed its window, `failed` or CANCELLED if it never became one."""
+    """Status of its response. CANCELLED too if it missed its window; `failed` or CANCELLED if it became none."""
     response_id: str | None
     """None: the line never became a response."""
     response: ResponseRow | None

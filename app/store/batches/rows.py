@@ -33,7 +33,7 @@ class BatchRow:
     retry_of: str | None
     status: BatchStatus
     lines_cancelled_at: datetime | None
-    """Since when operators want none of its lines to become a response any more."""
+    """When operators asked that no further line becomes a response."""
     model: str | None
     errors: Json | None
     total: int

@@ -18,9 +18,9 @@ class Lines:
     """How far the lines of a batch have become responses."""
 
     in_file: int = 0
-    """Those that are none yet."""
+    """Lines that are no responses yet."""
     begun: int = 0
-    """Those that are, and whose results have no number yet."""
+    """Lines that are responses, and whose results have no number yet."""
     slots: int | None = 0
     """Slots of the living workers of the lines' model. None: the lines do not wait for workers, because the batch
     has several models, or was cancelled."""

@@ -81,7 +81,7 @@ class ActionRow:
     cursor: Place | None
     """The last response that this pass has looked at."""
     passed_by: int
-    """Those of this pass that other transactions held or changed meanwhile; another pass looks at them."""
+    """Responses of this pass that other transactions held or changed meanwhile; another pass looks at them."""
 
     @property
     def only(self) -> ResponseFilter:

@@ -69,7 +69,7 @@ class BatchCount:
     """What a cancel does to batches."""
 
     batches: int = 0
-    """Those that end as a whole: all, or if what runs goes on those of which nothing can."""
+    """Batches that end as a whole: all, or if what runs goes on those of which nothing can."""
     lines_in_files: int = 0
     """Lines of these and others that never become responses then."""
 

@@ -32,13 +32,13 @@ class HandedOver:
 @dataclass(frozen=True, slots=True)
 class KnownResponse(ListedResponse):
     read_at: datetime
-    """By the clock of Postgres, as all times."""
+    """When it was read, by the clock of Postgres, as all times."""
     project_name: str | None
     request_id: str | None
     traceparent: str | None
     sends: int
     claimed_at: datetime | None
-    """By its last attempt."""
+    """When its last attempt claimed it."""
     yielded: bool
     layout: int
     queue_deadline: datetime | None

@@ -198,7 +198,7 @@ async def find_unfinished(db: Database, most: int) -> Sequence[ListedResponse]:
 
 
 async def find(db: Database, ids: Sequence[str]) -> Sequence[ListedResponse]:
-    """Those of these responses that there are, of whatever project. Raises StoreUnavailable."""
+    """Returns those of these responses that exist, of whatever project. Raises StoreUnavailable."""
     found: list[ListedResponse] = []
     for start in range(0, len(ids), MAX_IDS):
         found += [_listed(row) for row in await db.execute(_BY_IDS, {"ids": list(ids[start : start + MAX_IDS])})]

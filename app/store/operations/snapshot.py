@@ -85,7 +85,7 @@ class Worker:
     device: str | None
     version: str
     draining_since: datetime | None
-    """Since an operator drained it."""
+    """When an operator drained it."""
     drain_reason: str | None
     layout: int
     slots: int
@@ -142,11 +142,11 @@ class Count:
     `sent`, `running`, `yielded` or `released` (a worker died or handed them over, and none has them yet)."""
     number: int
     in_line: int = 0
-    """Those of `yielded` that wait for a dispatch: they are among `waiting`, too."""
+    """Yielded responses that wait for a dispatch: they are among `waiting`, too."""
     suspects: int = 0
-    """Those that have crashed since they made progress."""
+    """Responses that have crashed since they made progress."""
     oldest_seconds: float | None = None
-    """Since the insert of the first one, of `waiting` the first that was never claimed; None: there is none."""
+    """Seconds since the insert of the first one, of `waiting` the first that was never claimed; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,11 @@ class Late:
     """How late maintenance is, in seconds: 0 where nothing is late."""
 
     usage: float = 0.0
-    """Since the oldest note of usage that is not in the ledger yet."""
+    """Seconds since the oldest note of usage that is not in the ledger yet."""
     deadlines: float = 0.0
-    """Since the oldest deadline that has passed."""
+    """Seconds since the oldest deadline that has passed."""
     logs: float = 0.0
-    """Since the end of the retention of the oldest log that is not deleted."""
+    """Seconds since the end of the retention of the oldest log that is not deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Pace:
     output_tokens: float
     """Tokens of these responses within that time, taken for evenly spread over their run."""
     seconds: float
-    """Since the first of these responses began, and PACE_SECONDS at most."""
+    """Time since the first of these responses began, and PACE_SECONDS at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +182,9 @@ class Death:
     node: str
     at: datetime
     responses: int
-    """That it ran; some may be forgotten."""
+    """Responses that it ran; some may be forgotten."""
     waiting: int
-    """Those of them that no other worker has yet."""
+    """How many of them no other worker has yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +213,12 @@ class Webhooks:
 
     healthy: int = 0
     failing: int = 0
-    """Since their last success."""
+    """Endpoints that have failed since their last success."""
     disabled: int = 0
     late_seconds: float = 0.0
-    """Since the oldest delivery to a healthy endpoint was due."""
+    """Time since the oldest delivery to a healthy endpoint was due."""
     bad: Sequence[BadEndpoint] = ()
-    """Those that fail for longest first."""
+    """Endpoints that fail, for longest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +235,9 @@ class Snapshot:
     deaths: Sequence[Death] = ()
     """The newest first."""
     suspects: Sequence[Suspect] = ()
-    """Those with most crashes first."""
+    """Suspects, those with most crashes first."""
     limits: Sequence[LimitState] = ()
-    """Those of which hardly anything is left. One of requests a minute was used up within the last minute: its bucket
+    """Limits of which hardly anything is left. One of requests a minute was used up within the last minute: its bucket
     gets room for one request every few seconds, and refuses all others between two of them."""
     webhooks: Webhooks = field(default_factory=Webhooks)
 

@@ -47,7 +47,7 @@ MAX_LOG_BYTES = 8 * 1024 * 1024
 """The requests and logs that one transaction of cancels reads; a larger response is alone in its own."""
 
 PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, *[0.3] * 6)
-"""Before a row that another transaction holds is asked for again, in seconds."""
+"""Pauses, in seconds, before a row that another transaction holds is asked for again."""
 
 T = TypeVar("T")
 Close = Callable[[ResponseStream], list[Event]]

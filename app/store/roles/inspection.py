@@ -47,7 +47,7 @@ class ServerFacts:
     connections: int
     """Connections of all clients of the server."""
     settings: Mapping[str, str]
-    """As they hold for this connection; without those that this version of the server does not have."""
+    """Settings as they hold for this connection; without those that this version of the server does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class RoleFacts:
     is_owner: bool
     """Whether the role owns the schema."""
     roles: Sequence[str]
-    """Those of ROLES that it is, or is a member of."""
+    """The ROLES that it is, or is a member of."""
     held: frozenset[tuple[str, str, str | None]]
     """Table, right, and column or None."""
 

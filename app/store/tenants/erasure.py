@@ -16,7 +16,7 @@ from app.store.database import Database
 from app.store.tables import UNFINISHED_BATCHES
 
 SETTLE_SECONDS = 10.0
-"""Before an erasure begins: a process without Redis takes 5 s to learn that the project's keys have ended."""
+"""Pause before an erasure begins: a process without Redis takes 5 s to learn that the project's keys have ended."""
 
 _DUE = text(
     """
@@ -140,7 +140,7 @@ class Erasure:
 
     project: str
     at: datetime
-    """Since when."""
+    """When its erasure is due."""
     is_archived: bool
     """Else only what was made before `at` goes."""
 

@@ -151,7 +151,7 @@ class Held:
     """The limits of locked projects, up to date; `write` stores them before the transaction ends."""
 
     projects: frozenset[str]
-    """Those that were locked."""
+    """Projects that were locked."""
     states: list[LimitState]
     """Ordered by project."""
     _rows: Sequence[Row[tuple[object, ...]]]

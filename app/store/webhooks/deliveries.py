@@ -43,7 +43,7 @@ class Claimed:
     old_secret: str | None
     """The one before, sealed, while it is active."""
     failing_seconds: float
-    """Since the endpoint's first failure after its last success."""
+    """Time since the endpoint's first failure after its last success."""
 
 
 @dataclass(frozen=True, slots=True)

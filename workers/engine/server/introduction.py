@@ -30,7 +30,7 @@ _MOST = 2.0**53
 @dataclass(frozen=True, slots=True)
 class Server:
     name: str
-    """That of the model there."""
+    """Name of the model there."""
     context_length: int
     adapters: frozenset[str]
     version: str

@@ -79,5 +79,5 @@ def _second(tokenizer: Any) -> Encode | None:
 
 
 def _wide(text: str) -> str:
-    """In full-width characters, which some tokenizers read as ASCII."""
+    """The text in full-width characters, which some tokenizers read as ASCII."""
     return "".join(chr(ord(each) + 0xFEE0) if "!" <= each <= "~" else each for each in text)

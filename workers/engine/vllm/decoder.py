@@ -38,7 +38,7 @@ class VllmDecoder:
         return self._text(held) if held else ""
 
     def _text(self, token_ids: Sequence[int]) -> str:
-        """These tokens alone, whatever came before."""
+        """Decodes these tokens alone, whatever came before."""
         text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=self._skip_special)
         return text
 

@@ -109,7 +109,7 @@ class Front:
         check_bad_words(sampling, self._count)
 
     def _count(self, texts: list[str]) -> int:
-        """In one call: a call for each takes 60 ms for a thousand words."""
+        """Counts in one call: a call for each takes 60 ms for a thousand words."""
         return sum(map(len, self.tokenizer(texts, add_special_tokens=False)["input_ids"]))
 
 

@@ -62,7 +62,7 @@ class HostedCall:
 
     name: str
     arguments: str
-    """As the model wrote them."""
+    """The arguments as the model wrote them."""
     kind: ServerKind | None
     server_label: str | None
     tool: str
@@ -161,7 +161,7 @@ class ShownCall:
     text: str
     """Its arguments; chat templates require a JSON object."""
     content_type: str = "json"
-    """In harmony."""
+    """Its content type in harmony."""
 
 
 @dataclass(frozen=True, slots=True)

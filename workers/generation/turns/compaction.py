@@ -106,7 +106,7 @@ class Compaction:
         self._run.history.end_compaction(ended)
 
     async def compacted(self, items: Sequence[Json]) -> list[Json]:
-        """These items after the compaction: its summary instead of all but the newest. Raises UnreadableItem."""
+        """The items after the compaction: its summary instead of all but the newest. Raises UnreadableItem."""
         ended, newest = self._run.history.compaction, newest_items(items)
         assert ended is not None
         summaries = [self._run.stream.response["output"][ended.index]]

@@ -49,7 +49,7 @@ class Worker(RowShape):
     version: str
     state: WorkerState
     draining_since: Seconds | None
-    """Since an operator drained it."""
+    """When an operator drained it."""
     drain_reason: str | None
     slots: int
     running: int
@@ -106,7 +106,7 @@ class ClassStatus(RowShape):
     mode: Mode
     waiting: int
     paused: int
-    """Those of them that operators have paused."""
+    """How many of them operators have paused."""
     sent: int
     running: int
     released: int
@@ -132,7 +132,7 @@ class ModelStatus(RowShape):
     """All of it, not only some projects."""
     waiting: int
     paused: int
-    """Those of them that operators have paused."""
+    """How many of them operators have paused."""
     in_files: int
     """Lines of batches that are no responses yet."""
     sent: int
@@ -141,7 +141,7 @@ class ModelStatus(RowShape):
     """A worker died or handed them over, and none has them yet."""
     suspects: int
     oldest_waiting_seconds: float
-    """Since the insert of the oldest that was never claimed; 0: there is none."""
+    """Time since the insert of the oldest that was never claimed; 0: there is none."""
     ended_per_second: float
     tokens_per_second: float
     """This and `ended_per_second` are of responses that ended of late."""
@@ -222,7 +222,7 @@ class Backlog(RowShape):
     running: int
     released: int
     oldest_waiting_seconds: float | None
-    """Since the insert of the oldest that was never claimed; null: there is none."""
+    """Time since the insert of the oldest that was never claimed; null: there is none."""
 
     @classmethod
     def of(cls, row: BacklogTotals, **given: Any) -> Self:
@@ -248,7 +248,7 @@ class Why(RowShape):
     inserted_at: Seconds
     attempt: int
     worker: str | None
-    """That has it, or to which it was sent."""
+    """The worker that has it, or to which it was sent."""
     behind: int | None
     """About so many of its queue are sent before it; null: it does not wait for its turn."""
     queue_seconds_left: float | None

@@ -51,7 +51,7 @@ class Thoughts:
     end: str
     tokenizer: Any
     token: int | None
-    """That of `begin`, if it is one."""
+    """The token of `begin`, if it is one token."""
     others: frozenset[int]
     """Tokens that mark anything else: turns above all."""
 
