@@ -14,19 +14,22 @@ from typing import Any
 from config.shaping.shape import Message, ordered
 
 TOOL_NAME, KEY = "get_marked_word", "marked_key"
-TOOLS: Sequence[Mapping[str, Any]] = (
+TOOL_WORDS = (TOOL_NAME, KEY, "get_other_word", "other_key")
+"""Names and parameters of the tools. The second one is never called: a prompt that has its words shows the tools."""
+TOOLS: Sequence[Mapping[str, Any]] = tuple(
     {
         "type": "function",
         "function": {
-            "name": TOOL_NAME,
+            "name": name,
             "description": "Returns a word.",
             "parameters": {
                 "type": "object",
-                "properties": {KEY: {"type": "string", "description": "Which word."}},
-                "required": [KEY],
+                "properties": {key: {"type": "string", "description": "Which word."}},
+                "required": [key],
             },
         },
-    },
+    }
+    for name, key in (TOOL_WORDS[:2], TOOL_WORDS[2:])
 )
 IMAGE = {
     "type": "image_url",
@@ -75,7 +78,8 @@ class Conversation:
 
     S instructions, U user, A assistant, H assistant with thoughts, I user with an image, O an output without its call;
     C call and output, X the same with text before, P with thoughts before, D two calls with outputs in the other order,
-    M a call, instructions, and its output, N a call without an output.
+    M a call, instructions, and its output, N a call without an output. A small letter: the same, but its message, its
+    answer, or its output is empty.
     """
 
     letters: str
@@ -84,7 +88,7 @@ class Conversation:
 
     @property
     def has_tools(self) -> bool:
-        return any(letter in "CXPDMN" for letter in self.letters) if self.tools is None else self.tools
+        return any(letter in "CXPDMN" for letter in self.letters.upper()) if self.tools is None else self.tools
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -110,6 +114,8 @@ def _made(letters: str) -> tuple[Sequence[Message], Sequence[Word]]:
     words: list[Word] = []
 
     def word(role: str, *, needed: bool = True, number: int = 0) -> str:
+        if letter.islower() and needed and role != "c":
+            return ""
         text = f"word{len(words)}w \"of\"\n'{role}'" if role != "c" else f"word{len(words)}w"
         words.append(Word(text, role, needed, (place, number)))
         return text
@@ -122,33 +128,33 @@ def _made(letters: str) -> tuple[Sequence[Message], Sequence[Word]]:
         return {"role": "tool", "tool_call_id": _id(index), "content": word("t", number=index % 2)}
 
     for place, letter in enumerate(letters):
-        at = 2 * place
-        if letter in "SUA":
-            role = {"S": "system", "U": "user", "A": "assistant"}[letter]
-            messages.append({"role": role, "content": word(letter.lower())})
-        elif letter == "H":
+        at, kind = 2 * place, letter.upper()
+        if kind in "SUA":
+            role = {"S": "system", "U": "user", "A": "assistant"}[kind]
+            messages.append({"role": role, "content": word(kind.lower())})
+        elif kind == "H":
             thought = word("a", needed=False)
             messages.append({"role": "assistant", "reasoning": thought, "content": word("a")})
-        elif letter == "I":
+        elif kind == "I":
             parts = [{"type": "text", "text": word("u")}, IMAGE, {"type": "text", "text": word("u")}]
             messages.append({"role": "user", "content": parts})
-        elif letter == "O":
+        elif kind == "O":
             messages.append(output(at))
         else:
             said: dict[str, Any] = {"role": "assistant", "content": ""}
-            if letter == "P":
+            if kind == "P":
                 said["reasoning"] = word("a", needed=False)
-            if letter == "X":
+            if kind == "X":
                 said["content"] = word("a")
-            said["tool_calls"] = [call(at), call(at + 1)] if letter == "D" else [call(at)]
+            said["tool_calls"] = [call(at), call(at + 1)] if kind == "D" else [call(at)]
             messages.append(said)
-            if letter == "M":
+            if kind == "M":
                 answered = output(at)
                 messages += [{"role": "system", "content": word("s")}, answered]
-            elif letter == "D":
+            elif kind == "D":
                 answered = output(at)
                 messages += [output(at + 1), answered]
-            elif letter != "N":
+            elif kind != "N":
                 messages.append(output(at))
     return messages, words
 
@@ -167,7 +173,9 @@ _ORDERS = (
     "C CU CAU SC SCU SCAU AUC AUCU UUC UUCAU SUUC USC USCAU UASUC UASUCAU D DAU SD X XAU "
     "UN UNU UNUAU SUNU UCNU UCN UO UOU UCOU "
     # thoughts
-    "UHU UHUHU UP UPU UPAU UPHU UPP SUPAU UPUPU UHUP SUHU"
+    "UHU UHUHU UP UPU UPAU UPHU UPP SUPAU UPUPU UHUP SUHU "
+    # without a text
+    "UaU UaUAU SUaUAU UhU UhUAU UCUaU UcU UcAU uAU UAuAU"
 )
 """From the plain ones to those that have several things at once."""
 ORDERS: Sequence[str] = tuple(_ORDERS.split())
@@ -213,6 +221,8 @@ def traits_of(messages: Sequence[Message], *, has_tools: bool) -> frozenset[str]
             waiting.discard(message.get("tool_call_id", ""))
         if kind in "ac" and message.get("reasoning"):
             found.add("thought and " + kind)
+        if kind in "uat" and not message.get("content"):
+            found.add(f"{NAMES[kind]} without text")
         before = kind
     found.add(before + "$")
     if before == "c" or waiting:

@@ -16,12 +16,11 @@ from typing import Any, Protocol
 
 from config.shaping.conversations import (
     CONVERSATIONS,
-    KEY,
     NAMES,
     OFFERS,
     PICTURES,
     PLAIN,
-    TOOL_NAME,
+    TOOL_WORDS,
     TOOLS,
     TOOLS_SHOWN,
     Conversation,
@@ -147,12 +146,12 @@ class _Search:
         return None
 
     def _verdict(self, shaping: Shaping, passed: Sequence[Conversation], refused: Sequence[Conversation]) -> Proof:
-        """A later shaping may have mended what was refused."""
+        """A later shaping may have mended what was refused. Messages without a text do not show where they stand."""
         no_tools = self._fault(OFFERS[0], shaping) or self._fault(_CALL, shaping)
         refusals = [Refusal(no_tools, frozenset({TOOLS_SHOWN}))] if no_tools else []
         left = [each for each in (*passed, *refused) if not (no_tools and each.has_tools)]
         faults = {conversation: self._fault(conversation, shaping) for conversation in left}
-        shown = [conversation.traits for conversation, fault in faults.items() if fault is None]
+        shown = [each.traits for each, fault in faults.items() if fault is None and each.letters.isupper()]
         for conversation, fault in faults.items():
             if fault and not any(refusal.traits <= conversation.traits for refusal in refusals):
                 refusals.append(Refusal(fault, _core(conversation.traits, shown)))
@@ -169,7 +168,7 @@ class _Search:
         prompt = self._prompt(messages, tools, shaping)
         if isinstance(prompt, Exception):
             return f"its chat template refuses it ({_line(prompt)})"
-        if tools and not all(name in prompt for name in (TOOL_NAME, KEY)):
+        if tools and not all(word in prompt for word in TOOL_WORDS):
             return "its chat template shows no tools"
         words = conversation.words
         if shaping.single:

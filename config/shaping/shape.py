@@ -20,6 +20,7 @@ Message = Mapping[str, Any]
 GO_ON = "Continue."
 NOTED = "Noted."
 NO_OUTPUT = "(no output)"
+NO_ANSWER = "(no answer)"
 INSTRUCTION_HEAD = "Instructions of the developer:\n\n"
 OUTPUT_HEAD = "Output of {}:\n\n"
 CALLABLE = "You can call the functions that are given to you."
@@ -61,6 +62,8 @@ class Shaping:
     """And the user says `GO_ON` behind it."""
     filled: bool = False
     """A call without an output has `NO_OUTPUT`."""
+    worded: bool = False
+    """An answer without a text has `NO_ANSWER`."""
     returned: bool = False
     """An output without its call is a user's message that says so."""
     instructed: bool = False
@@ -76,6 +79,8 @@ def shaped(messages: Sequence[Message], shaping: Shaping, *, has_tools: bool = F
     if shaping.moved_first or shaping.moved_later:
         made = _moved(made, shaping)
     made = _taking_turns(made, shaping)
+    if shaping.worded:
+        made = [_worded(message) for message in made]
     if shaping.thinking:
         made = [_thinking(message) for message in made]
     if shaping.thoughtless:
@@ -208,6 +213,11 @@ def _taking_turns(messages: Iterable[Message], shaping: Shaping) -> list[Message
         at = 1 if made[0]["role"] == "system" else 0
         made.insert(at, {"role": "user", "content": GO_ON})
     return made
+
+
+def _worded(message: Message) -> Message:
+    is_empty = message["role"] == "assistant" and not message.get("content") and not _calls(message)
+    return {**message, "content": NO_ANSWER} if is_empty else message
 
 
 def _thinking(message: Message) -> Message:

@@ -10,8 +10,8 @@ from config.shaping.conversations import TOOLS, Conversation
 from config.shaping.proof import Proof, Render
 from config.shaping.shape import shaped
 
-_LETTERS = "SSUUUAAHCCXPDMN"
-_ANSWERS, _CALLS = frozenset("AH"), frozenset("CXPDM")
+_LETTERS = "SSUUUAAHCCXPDMNahuc"
+_ANSWERS, _CALLS = frozenset("AHah"), frozenset("CXPDMc")
 
 
 def random_conversations(draw: Random, count: int) -> Iterator[Conversation]:

@@ -93,6 +93,10 @@ TEMPLATES: dict[str, tuple[str, set[str]]] = {
         EACH + "{% for c in m.tool_calls or [] %}{{ c.id.split(':')[1] + '' }}" + END + SHOW + END,
         {"numbered"},
     ),
+    "no answer without a text": (
+        EACH + UNLESS.replace("{}", "m.role == 'assistant' and not (m.content or m.tool_calls)", 1) + SHOW + END,
+        {"worded"},
+    ),
     "outputs for all calls": (
         "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + (m.tool_calls or []) | length %}"
         "{% if m.role == 'tool' %}{% set ns.n = ns.n - 1 %}{% endif %}{% endfor %}"
@@ -159,12 +163,29 @@ def test_an_order_that_no_shaping_mends_is_refused_and_so_is_a_longer_one_with_i
     assert found.no_tools == "its chat template leaves out a call"
 
 
-def test_tools_that_are_not_shown_are_refused_whatever_is_said() -> None:
-    found = proven(shows("{% for m in messages %}" + SHOW + END))
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "{% if messages[-1].role == 'user' %}" + HEAD + "{% endif %}",
+        "{% if not messages | selectattr('tool_calls') | list %}" + HEAD + "{% endif %}",
+        "{% if tools %}{{ tools[0] | tojson }}{% endif %}",
+    ],
+    ids=["never", "before a user's answer", "before calls", "the first one"],
+)
+def test_tools_that_are_not_shown_are_refused_whatever_is_said(head: str) -> None:
+    found = proven(shows(head + "{% for m in messages %}" + SHOW + END))
     assert found.refused == {"tools": "its chat template shows no tools"}
     refusal = found.refusal([{"role": "user", "content": "Hi"}], has_tools=True)
     assert refusal is not None and refusal.of_tools
     assert found.refusal(Conversation("UCAU").messages, has_tools=False) is None
+
+
+@pytest.mark.parametrize(("role", "order"), [("user", "a user's message"), ("tool", "an output")])
+def test_an_empty_message_that_a_template_does_not_take_is_refused_as_such(role: str, order: str) -> None:
+    refusing = UNLESS.replace("{}", f"m.role == '{role}' and not m.content", 1)
+    found = proven(shows(EACH + refusing + SHOW + END))
+    assert found.refused == {f"{order} without text": "its chat template refuses it (ValueError: no)"}
 
 
 def test_outputs_that_look_like_the_models_own_words_are_refused() -> None:
