@@ -173,7 +173,7 @@ def _keep_only(job_fd: int, line: socket.socket) -> None:
     os.dup2(job_fd, _JOB)
     os.dup2(line.detach(), _LINE)
     os.closerange(_LINE + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_LINE + 1, _LINE + 1))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))  # not even in the place of one that it closes
 
 
 def _limit(which: int, value: int) -> None:
