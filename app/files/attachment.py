@@ -111,8 +111,8 @@ def image_url(body: bytes, where: str) -> str:
 def data_in(sent: str, where: str) -> bytes:
     """Returns the bytes of a data URL, or of base64 alone. Raises InvalidRequest."""
     head, comma, rest = sent.partition(",")
-    is_url = sent.startswith("data:")
-    if is_url and not (comma and head.endswith(";base64")):
+    is_url = sent[:5].lower() == "data:"
+    if is_url and not (comma and head.lower().endswith(";base64")):
         raise refused(where, "invalid_value", "expected a data URL in base64 ('data:application/pdf;base64,...')")
     try:
         return base64.b64decode(unfolded(rest if is_url else sent), validate=True)

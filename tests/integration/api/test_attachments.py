@@ -99,7 +99,8 @@ async def test_the_model_reads_a_file_with_its_name(api: Api, client: Client, db
         made = await uploaded(client, data, name)
         assert await shown(api, db, {"type": "input_file", "file_id": made.id}) == expected
         folded = base64.encodebytes(data).decode()
-        for sent in (in_base64(data), folded, f"data:;base64,{folded}") if name in ("data.csv", "paper") else ():
+        indented = folded.replace("\n", "\r\n\t ")
+        for sent in (in_base64(data), folded, f"DATA:;Base64,{indented}") if name in ("data.csv", "paper") else ():
             assert await shown(api, db, {"type": "input_file", "filename": name, "file_data": sent}) == expected
 
 

@@ -33,8 +33,8 @@ Size = tuple[int, int]
 
 
 def unfolded(text: str) -> str:
-    """Returns base64 in one line: `base64` and encoders of e-mails fold it."""
-    return text.replace("\r", "").replace("\n", "")
+    """Returns base64 in one line: `base64` and encoders of e-mails fold it, and others indent what they fold."""
+    return "".join(text.split())
 
 
 def check_data_url(url: str) -> None:
