@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -74,15 +75,36 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Turns:
-    """Lets tasks that woke together go on one after the other: whatever else is ready goes between two of them."""
+    """Lets a project do one piece of its work in each turn of the loop: whatever else is ready goes between two.
+
+    Pieces that come one by one do not wait.
+    """
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
+        self._lines: dict[str | None, deque[asyncio.Future[None]]] = {}
+        """Who waits, for each project that has had its piece of this turn."""
 
-    async def take(self) -> None:
-        """Returns when it is the caller's turn, which lasts until it waits for something else."""
-        async with self._lock:
-            await asyncio.sleep(0)
+    async def take(self, project: str | None) -> None:
+        """Returns when the caller may go on, which it does until it waits for something else."""
+        loop = asyncio.get_running_loop()
+        if (line := self._lines.get(project)) is None:
+            if not self._lines:
+                loop.call_soon(self._next)
+            self._lines[project] = deque()
+            return
+        line.append(turn := loop.create_future())
+        await turn
+
+    def _next(self) -> None:
+        for project, line in list(self._lines.items()):
+            while line and line[0].done():  # Its task was cancelled.
+                line.popleft()
+            if line:
+                line.popleft().set_result(None)
+            else:
+                del self._lines[project]
+        if self._lines:
+            asyncio.get_running_loop().call_soon(self._next)
 
 
 class BackgroundTasks:

@@ -17,6 +17,7 @@ from app.access.caller import ANYBODY, PROJECT_SCOPES, STRANGER, Caller
 from app.access.caller import Scope as KeyScope
 from app.access.directory import Directory
 from app.access.known_key import KnownKey
+from app.aio import Turns
 from app.api.errors import api_error_of, bound_error, refuse, unknown_url
 from app.api.holdings import holdings_of
 from app.api.middleware import CALLER, may_connect
@@ -80,6 +81,7 @@ class AuthenticationMiddleware:
         self._app = app
         self._asks = auth == "keys"
         self._origins = origins
+        self._turns = Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -110,11 +112,12 @@ class AuthenticationMiddleware:
             last = {"connection": "close"} if scope["type"] == "http" else None
             await refuse(bound_error(reached), last)(scope, receive, send)
             return
+        await self._turns.take(key.caller.project)
         PROJECT.set(key.caller.project)
         with key.in_use():
             scope["state"][CALLER] = key.caller
             scope["state"][_KEY] = key
-            await _Admitted(self._app, key, scope, receive, send).run()
+            await _Admitted(self._app, key, scope, receive, send, self._turns).run()
 
     def _is_foreign(self, scope: Scope) -> bool:
         """Whether a page of another origin, which is not allowed, wants to change something over HTTP."""
@@ -212,16 +215,20 @@ def _check_scopes(scope: Scope, caller: Caller) -> None:
 
 
 class _Admitted:
-    """One request of a key, which ends with the key."""
+    """One request of a key, which ends with the key.
 
-    def __init__(self, app: ASGIApp, key: KnownKey, scope: Scope, receive: Receive, send: Send) -> None:
+    It ends in a turn, as it begins: thousands of streams may end together, or lose their client.
+    """
+
+    def __init__(self, app: ASGIApp, key: KnownKey, scope: Scope, receive: Receive, send: Send, turns: Turns) -> None:
         self._app = app
         self._key = key
         self._scope = scope
         self._is_http = scope["type"] == "http"
         self._receive = receive
         self._send = send
-        self._has_body = False
+        self._turns = turns
+        self._has_body = self._is_stream = False
         self._started = self._complete = self._cut = False
 
     async def run(self) -> None:
@@ -236,6 +243,10 @@ class _Admitted:
     async def _watch_send(self, message: Message) -> None:
         kind = message["type"]
         if kind == "http.response.body":
+            if message.get("more_body", False):
+                self._is_stream = True
+            elif self._is_stream:
+                await self._turns.take(self._key.caller.project)  # A key that ends meanwhile cuts the stream off.
             self._complete = not message.get("more_body", False)
         elif kind in ("http.response.start", "websocket.accept"):
             self._started = True
@@ -251,9 +262,12 @@ class _Admitted:
             self._has_body = not message.get("more_body", False)
         else:
             message = await _unless(self._receive, self._key.ended)
+        has_left = message["type"] in ("http.disconnect", "websocket.disconnect")
+        if has_left or self._key.ended.is_set():
+            await self._turns.take(self._key.caller.project)
         if not self._key.ended.is_set():
             return message
-        self._cut = message["type"] not in ("http.disconnect", "websocket.disconnect")
+        self._cut = not has_left
         return {"type": "http.disconnect"} if self._is_http else {"type": "websocket.disconnect", "code": 1005}
 
     async def _end(self) -> None:

@@ -78,7 +78,7 @@ class Followers:
                         return
                 row = page.batch or row
                 if page.shown:
-                    await self._turns.take()
+                    await self._turns.take(row.project)
                     yield page.shown
                     after = page.last
                 else:

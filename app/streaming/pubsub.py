@@ -18,6 +18,7 @@ from redis.asyncio.client import PubSub as RedisPubSub
 
 from app.aio import Turns, end_tasks
 from app.batching import Batcher
+from app.heavy import PROJECT
 from app.protocol.events.chunk import Chunk
 from app.protocol.text import is_worth_a_line
 from app.queue.commands import GetKey
@@ -181,7 +182,7 @@ class PubSub:
                 if left <= 0:
                     break
                 await subscription.wait_for_end(min(left, END_POLL_SECONDS))
-        await self._turns.take()  # thousands may wait for the same end, and each encodes an answer
+        await self._turns.take(PROJECT.get())  # thousands may wait for the same end, and each encodes an answer
         return found
 
     @contextlib.asynccontextmanager

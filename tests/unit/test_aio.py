@@ -107,7 +107,7 @@ async def test_whatever_else_is_ready_goes_between_two_turns() -> None:
 
     async def waiting() -> None:
         await woken.wait()
-        await turns.take()
+        await turns.take("proj_a")
         seen.append(others)
 
     async def other() -> None:
@@ -121,3 +121,21 @@ async def test_whatever_else_is_ready_goes_between_two_turns() -> None:
     woken.set()
     await asyncio.gather(other(), *tasks)
     assert len(set(seen)) == 100
+
+
+async def test_a_project_waits_for_no_other_and_for_none_of_its_own_that_were_cancelled() -> None:
+    turns, order = Turns(), list[str]()
+
+    async def piece(project: str) -> None:
+        await turns.take(project)
+        order.append(project)
+
+    crowd = [asyncio.create_task(piece("a")) for _ in range(100)]
+    others = [asyncio.create_task(piece(project)) for project in "bc"]
+    await asyncio.sleep(0)
+    for task in crowd[1:50]:
+        task.cancel()
+    await asyncio.gather(*crowd, *others, return_exceptions=True)
+    assert order == ["a", "b", "c", *["a"] * 50]
+    await asyncio.sleep(0)
+    assert not turns._lines

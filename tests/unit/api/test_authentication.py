@@ -59,7 +59,9 @@ class Away:
 class Exchange:
     """One request through the middleware to an app of the test."""
 
-    def __init__(self, app: Any = None, row: KeyRow | None = None, directory: Any = None, **scope: Any) -> None:
+    def __init__(
+        self, app: Any = None, row: KeyRow | None = None, directory: Any = None, middleware: Any = None, **scope: Any
+    ) -> None:
         self.directory = directory or OneKey(row or row_of())
         headers = [(b"authorization", f"Bearer {SECRET}".encode())]
         state: dict[str, Any] = {DIRECTORY: self.directory, BOUNDS: ProcessBounds.of(Settings())}
@@ -67,7 +69,7 @@ class Exchange:
         self.scope: Scope = {**given, **scope}
         self.sent: list[Message] = []
         self.incoming: asyncio.Queue[Message] = asyncio.Queue()
-        self._middleware = AuthenticationMiddleware(app or self._answer, "keys")
+        self._middleware = middleware or AuthenticationMiddleware(app or self._answer, "keys")
 
     async def run(self) -> Exchange:
         async def send(message: Message) -> None:
@@ -339,6 +341,30 @@ class TestTheEndOfAKey:
         key = KnownKey(row_of(left=0.01))
         await key.ended.wait()
         assert key.refusal == EXPIRED
+
+
+async def test_a_project_that_begins_and_ends_much_at_once_lets_others_go_between() -> None:
+    """Thousands that were let in or cut off within one turn of the loop kept a neighbour waiting for seconds."""
+    begun, ended = list[str | None](), list[str | None]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        project = scope["state"][CALLER].project
+        begun.append(project)
+        await receive()
+        assert (await receive())["type"] == "http.disconnect"
+        ended.append(project)
+
+    middleware = AuthenticationMiddleware(app, "keys")
+    rows = [row_of(project="proj_crowd") for _ in range(100)] + [row_of(project="proj_other")]
+    exchanges = [Exchange(row=row, middleware=middleware) for row in rows]
+    running = [asyncio.create_task(exchange.run()) for exchange in exchanges]
+    for exchange in exchanges:
+        exchange.incoming.put_nowait({"type": "http.request"})
+    await until(lambda: len(begun) == len(exchanges))
+    for exchange in exchanges:
+        exchange.incoming.put_nowait({"type": "http.disconnect"})
+    await asyncio.gather(*running)
+    assert begun.index("proj_other") < 5 and ended.index("proj_other") < 5
 
 
 class Held:
