@@ -96,7 +96,7 @@ async def system_messages(target: Target, count: int) -> None:
     """Prompts of many short messages: more than a request may have, and just as many."""
     for role in ("system", "developer"):
         for items in (count, min(count, 9_900)):
-            await target.create(input=[*[_message("s" * 137, role)] * items, _message("x")])
+            await target.create(input=[*[_message("s" * 20, role)] * items, _message("x")])
 
 
 async def count_flood(target: Target, count: int) -> None:
