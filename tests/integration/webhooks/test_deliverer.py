@@ -222,12 +222,12 @@ async def test_an_answer_that_cannot_be_read_has_taken_the_event_all_the_same(
 async def test_names_that_nobody_answers_for_delay_no_other_endpoint(
     db: Database, pubsub: PubSub, web: LittleWeb
 ) -> None:
-    released, asked = threading.Event(), Counter[str]()
+    released, hanging = threading.Event(), list[str]()
     look_up = socket.getaddrinfo
 
     def slow(host: Any, *args: Any, **options: Any) -> Any:
         if str(host).endswith(".slow.test"):
-            asked[host] += 1
+            hanging.append(host)
             released.wait()
         return look_up(host, *args, **options)
 
@@ -238,7 +238,7 @@ async def test_names_that_nobody_answers_for_delay_no_other_endpoint(
         try:
             async with delivering(deliverer(db, pubsub)):
                 await ended(db, 4)
-                await until(lambda: asked.total() == 64, what="64 look-ups that hang")
+                await until(lambda: len(hanging) > 32, what="look-ups that hang")
                 await endpoint(db, receiver.url.replace("127.0.0.1", "localhost"), name="works")
                 await ended(db, 1)
                 await settled(db, 1, endpoint="we_works")
