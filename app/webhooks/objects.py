@@ -32,7 +32,7 @@ def endpoint_object(row: EndpointRow, secret: str | None = None) -> Json:
 def delivery_object(row: DeliveryRow) -> Json:
     """The id of a delivery is that of its event."""
     return {
-        "id": row.event_id,
+        "id": row.id,
         "object": "webhook_endpoint.delivery",
         "event_type": row.type,
         "data": {"id": row.object_id},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 import orjson
 
@@ -13,7 +14,7 @@ from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.webhooks import CreateEndpoint, UpdateEndpoint
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.paging import Encoded, encoded_list, page_of
+from app.responses.paging import Encoded, encoded_list, unknown_cursor
 from app.store import retention
 from app.store.database import Database
 from app.store.keys import SharedSealer
@@ -26,6 +27,8 @@ from app.streaming.pubsub import ENDINGS, PubSub
 from app.webhooks.objects import delivery_object, endpoint_object
 from app.webhooks.sender import ANSWER_BYTES, Sender
 from app.webhooks.signing import SECRET_BYTES, hint_of, secret_of
+
+T = TypeVar("T")
 
 MOST_ENDPOINTS = 32
 """Most endpoints of a project."""
@@ -57,8 +60,7 @@ class WebhookService:
         return endpoint_object(row, secret)
 
     async def page(self, project: str, page: Page) -> Encoded:
-        rows = await endpoints.find_all(self._db, project)
-        return page_of([endpoint_object(row) for row in reversed(rows)], page)
+        return _listed(page, await endpoints.find_page(self._db, project, page), endpoint_object)
 
     async def get(self, project: str, endpoint_id: str) -> Json:
         return endpoint_object(await self._find(project, endpoint_id))
@@ -96,9 +98,7 @@ class WebhookService:
         """The newest events first."""
         await self._find(project, endpoint_id)
         await hold(page.limit * DELIVERY_BYTES)
-        rows = await deliveries.find_page(self._db, project, endpoint_id, page.after, page.limit + 1)
-        shown = [delivery_object(row) for row in rows[: page.limit]]
-        return encoded_list([(each["id"], orjson.dumps(each)) for each in shown], has_more=len(rows) > page.limit)
+        return _listed(page, await deliveries.find_page(self._db, project, endpoint_id, page), delivery_object)
 
     async def replay(self, project: str, endpoint_id: str, event_id: str) -> Json:
         """Sends an event once more, as if it had never been sent."""
@@ -118,6 +118,13 @@ class WebhookService:
         """A secret, and what the store keeps of it."""
         secret = secret_of(secrets.token_bytes(SECRET_BYTES))
         return secret, (await self._sealer.get(project)).seal(SealedKind.WEBHOOK_SECRET, secret)
+
+
+def _listed(page: Page, found: tuple[list[T], bool] | None, shown: Callable[[T], Json]) -> Encoded:
+    if found is None:
+        raise unknown_cursor(page)
+    objects = map(shown, found[0])
+    return encoded_list([(each["id"], orjson.dumps(each)) for each in objects], has_more=found[1])
 
 
 def _possible(endpoint_id: str) -> str:

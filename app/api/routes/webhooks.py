@@ -91,7 +91,8 @@ async def list_deliveries(
     webhook_endpoint_id: str, query: Asked[ListQuery], runtime: RuntimeOf, project: Project, hold: HoldOf
 ) -> Response:
     """The newest events first, with every attempt. An extension."""
-    return encoded_reply(await runtime.webhooks.deliveries(project, webhook_endpoint_id, query.page, hold))
+    page = replace(query.page, descending=True)
+    return encoded_reply(await runtime.webhooks.deliveries(project, webhook_endpoint_id, page, hold))
 
 
 @router.post(

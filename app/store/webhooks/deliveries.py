@@ -15,6 +15,7 @@ from sqlalchemy import text
 from app.protocol.types import Json
 from app.store.columns import to_json
 from app.store.database import Database
+from app.store.paging import Listing, Page
 from app.store.webhooks.endpoints import SECRETS
 
 AT_ONCE = 4
@@ -62,7 +63,8 @@ class Noted:
 class DeliveryRow:
     """A delivery as its project sees it."""
 
-    event_id: str
+    id: str
+    """That of its event."""
     type: str
     object_id: str
     status: str
@@ -73,7 +75,7 @@ class DeliveryRow:
     attempts: Sequence[Json]
 
 
-_COLUMNS = ", ".join(f"d.{name}" for name in DeliveryRow.__slots__)
+_COLUMNS = ", ".join(("d.event_id AS id", *(f"d.{name}" for name in DeliveryRow.__slots__[1:])))
 
 _ROOM = f"""
     CASE WHEN e.failing_since IS NULL THEN {AT_ONCE} ELSE 1 END - (
@@ -134,13 +136,8 @@ _NOTE = text(
         AND ((:status = 'delivered') = (e.failing_since IS NOT NULL) OR CAST(:disable AS text) IS NOT NULL)
     """
 )
-_LIST = text(
-    f"""
-    SELECT {_COLUMNS} FROM webhook_deliveries d
-    WHERE d.endpoint = :endpoint AND d.project = :project AND (CAST(:after AS text) IS NULL OR d.event_id < :after)
-    ORDER BY d.event_id DESC LIMIT :limit
-    """
-)
+_OF_ENDPOINT = f"SELECT {_COLUMNS} FROM webhook_deliveries d WHERE d.endpoint = :endpoint AND d.project = :project"
+_LIST = Listing(_OF_ENDPOINT, age="id")
 _REPLAY = text(
     f"""
     UPDATE webhook_deliveries d SET status = 'pending', due_at = now(), sent_at = NULL, ended_at = NULL, tries = 0
@@ -174,10 +171,9 @@ async def note(db: Database, of: Claimed, attempt: Json, noted: Noted) -> None:
     await db.execute(_NOTE, values)
 
 
-async def find_page(db: Database, project: str, endpoint: str, after: str | None, limit: int) -> list[DeliveryRow]:
-    """Up to `limit` deliveries to an endpoint, the newest events first: those before the event `after`."""
-    wanted = {"endpoint": endpoint, "project": project, "after": after, "limit": limit}
-    return [DeliveryRow(**row._mapping) for row in await db.execute(_LIST, wanted)]
+async def find_page(db: Database, project: str, endpoint: str, page: Page) -> tuple[list[DeliveryRow], bool] | None:
+    """A page of the deliveries to an endpoint, and whether there are more; None: the cursor is none of them."""
+    return await _LIST.read(db, page, DeliveryRow, {"endpoint": endpoint, "project": project})
 
 
 async def replay(db: Database, project: str, endpoint: str, event_id: str) -> DeliveryRow | None:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import text
 
 from app.store.database import Database
+from app.store.paging import Listing, Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,7 @@ _INSERT = text(
     """
 )
 _FIND = text(f"SELECT {_COLUMNS} FROM webhook_endpoints e WHERE {_OWN}")
-_LIST = text(
-    f"""
-    SELECT {_COLUMNS} FROM webhook_endpoints e WHERE e.project = :project
-    ORDER BY e.created_at DESC, e.id DESC
-    """
-)
+_LIST = Listing(f"SELECT {_COLUMNS} FROM webhook_endpoints e WHERE e.project = :project")
 # What changes nothing is no change. An endpoint that is enabled again begins with a clean record.
 _UPDATE = text(
     f"""
@@ -96,9 +92,9 @@ async def find(db: Database, project: str, endpoint_id: str) -> EndpointRow | No
     return await _one(db, _FIND, {"id": endpoint_id, "project": project})
 
 
-async def find_all(db: Database, project: str) -> list[EndpointRow]:
-    """The project's endpoints, the newest first."""
-    return [EndpointRow(**row._mapping) for row in await db.execute(_LIST, {"project": project})]
+async def find_page(db: Database, project: str, page: Page) -> tuple[list[EndpointRow], bool] | None:
+    """A page of the project's endpoints, and whether there are more; None: the cursor is none of them."""
+    return await _LIST.read(db, page, EndpointRow, {"project": project})
 
 
 async def update(db: Database, project: str, endpoint_id: str, changes: Mapping[str, Any]) -> EndpointRow | None:

@@ -152,6 +152,8 @@ async def test_deliveries_are_listed_and_replayed(
         assert page["has_more"] and len(page["data"]) == 2
         rest = (await calling.client.get(path, params={"after": page["last_id"]})).json()
         assert not rest["has_more"]
+        unknown = await calling.client.get(path, params={"after": f"evt_{'0' * 40}"})
+        assert unknown.status_code == 400 and error_of(unknown)["param"] == "after"
         found = [*page["data"], *rest["data"]]
         assert sorted(each["data"]["id"] for each in found) == ids
         for each in found:
