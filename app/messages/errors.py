@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -28,6 +29,7 @@ _TYPES: Mapping[int, str] = MappingProxyType(
 
 TOO_LONG = "prompt is too long: "
 """Begins the message of a prompt that does not fit: Claude Code looks for these words, and then makes room."""
+_COUNTS = re.compile(r"the input has (\d+) tokens, .* holds (\d+)")
 
 
 def message_status(error: ApiError) -> int:
@@ -38,6 +40,9 @@ def message_status(error: ApiError) -> int:
 def error_body(error: ApiError, request_id: str | None) -> Json:
     """Returns the body of an answer, or the data of an event, about the error. It names fields in the message alone."""
     said = error.error if error.error.param is None else renamed_error(error.error, dotted(error.error.param))
-    head = TOO_LONG if said.code == "context_length_exceeded" else ""
+    message = said.message
+    if said.code == "context_length_exceeded":  # Of these two numbers Claude Code makes how much goes.
+        counts = _COUNTS.search(message)
+        message = TOO_LONG + (message if counts is None else f"{counts[1]} tokens > {counts[2]} maximum")
     kind = _TYPES.get(message_status(error), "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": head + said.message}, "request_id": request_id}
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}

@@ -57,7 +57,7 @@ def messages_request(body: Mapping[str, Any]) -> MessagesRequest:
     return MessagesRequest(
         checked_fields(made, called),
         body,
-        takes_any_effort=True,
+        in_session=True,
         names=called,
         stops=stops,
         shows_thoughts=shows,
@@ -74,7 +74,7 @@ def count_request(body: Mapping[str, Any]) -> TranslatedRequest:
     made, called = _made(_validated(CountMessageTokens, prompt))
     made |= {name: prompt[name] for name in ("model", "chat_template_kwargs") if name in prompt}
     fields = checked_fields({**made, "store": False}, called)
-    return TranslatedRequest(fields, body, COUNT, takes_any_effort=True, names=called)
+    return TranslatedRequest(fields, body, COUNT, in_session=True, names=called)
 
 
 _UNCOUNTED = frozenset(CreateMessage.model_fields) - frozenset(CountMessageTokens.model_fields)

@@ -30,13 +30,15 @@ class EngineError(Exception):
 
 
 class PromptTooLong(EngineError):
-    """The rendered prompt leaves no room for an answer. `tokens` is None if nobody counted them all."""
+    """The rendered prompt leaves no room for an answer, or, with `leaves_room`, too little. `tokens` is None if nobody
+    counted them all."""
 
     code = "context_length_exceeded"
 
-    def __init__(self, tokens: int | None, limit: int) -> None:
+    def __init__(self, tokens: int | None, limit: int, *, leaves_room: bool = False) -> None:
         counted = f"more than {limit}" if tokens is None else tokens
-        super().__init__(f"the input has {counted} tokens, but the model's context holds {limit}")
+        holder = "beside its answer the model's context" if leaves_room else "the model's context"
+        super().__init__(f"the input has {counted} tokens, but {holder} holds {limit}")
         self.tokens = tokens
         self.limit = limit
 

@@ -9,7 +9,7 @@ from typing import Any
 from app.heavy import off_loop
 from app.sizes import item_count
 from config.models import ServedModel
-from workers.engine.base import Engine
+from workers.engine.base import Engine, PromptTooLong
 from workers.formats.answer import answer_rules_of
 from workers.formats.calls.client_tools import ClientTools, client_tools_of
 from workers.formats.calls.hosted import NameStyle
@@ -73,6 +73,8 @@ async def turn_of(plan: TurnPlan, draft: Draft, items: Sequence[Mapping[str, Any
     max_tokens = max_prompt_tokens(sampling.max_tokens, plan.engine.context_length)
     rendered = shown if plan.model.harmony else everything  # harmony shows past turns by their tokens
     prompt = await fit_prompt(rendered, draft.render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
+    if request.get("leaves_room") and not past and len(prompt) > max_tokens:  # rows of older versions have no such key
+        raise PromptTooLong(len(prompt), max_tokens, leaves_room=True)
     sources = await off_loop(partial(sources_of, everything), items=item_count(everything))
     rules = answer_rules_of(request, plan.tools, spent, sources)
     messages = None if draft.messages is None else draft.messages(prompt)

@@ -128,7 +128,7 @@ class RequestAcceptor:
         )
         _check_engine_priority(document["extra"], priority, terms)
         can = capabilities_of(model)
-        if request.takes_any_effort:
+        if request.in_session:
             document["reasoning"] = nearest_effort(document["reasoning"], can)
         await off_loop(partial(check_capabilities, document, can, request.other_names), size, count)
         document["reasoning"] = applied_reasoning(document["reasoning"], can)

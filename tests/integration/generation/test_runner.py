@@ -199,6 +199,16 @@ async def test_a_prompt_longer_than_the_context_fails_before_any_output(db: Data
     assert row.output == []
 
 
+async def test_a_prompt_of_a_session_leaves_room_for_its_answer(db: Database, pubsub: PubSub) -> None:
+    """For as much as is asked for, but for no more than a quarter of the context."""
+    async with worker(db, pubsub, context_length=1000) as w:
+        fields = {"input": asking("x" * 800), "leaves_room": True}
+        short, long = [await queued(db, **fields, max_output_tokens=tokens) for tokens in (8, 1000)]
+        await w.run(short)
+        with pytest.raises(ResponseFailed, match="beside its answer the model's context holds 750"):
+            await w.run(long)
+
+
 async def test_a_dead_engine_releases_its_responses_and_stops_the_worker(db: Database, pubsub: PubSub) -> None:
     killer, other = await queued(db, input=asking("/die 5")), await queued(db, input=asking("/count 100"))
     async with worker(db, pubsub, **SLOW) as w:

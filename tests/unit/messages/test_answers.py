@@ -48,6 +48,7 @@ from app.protocol.events.deltas import (
 from app.protocol.response import error_object
 from app.protocol.usage import Usage
 from tests.support.deltas import CITED, deltas, endings, fed, new_stream, play
+from workers.engine.base import PromptTooLong
 
 Json = dict[str, Any]
 
@@ -249,6 +250,16 @@ def test_a_prompt_that_is_too_long_says_so_in_the_words_that_claude_code_looks_f
     events += stream.fail(error_object("context_length_exceeded", "input: it has 9 tokens."))
     (_, last) = events_of(events)
     assert last["error"] == {"type": "invalid_request_error", "message": f"{TOO_LONG}messages: it has 9 tokens."}
+
+
+def test_a_prompt_that_is_too_long_says_by_how_much_as_claude_code_reads_it() -> None:
+    for error, said in (
+        (PromptTooLong(25000, 24576, leaves_room=True), "25000 tokens > 24576 maximum"),
+        (PromptTooLong(40000, 32768), "40000 tokens > 32768 maximum"),
+        (PromptTooLong(None, 32768), "the input has more than 32768 tokens, but the model's context holds 32768"),
+    ):
+        told = error_body(InvalidRequest(str(error), "messages", "context_length_exceeded"), None)
+        assert told["error"]["message"] == TOO_LONG + said
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,7 @@ class TestAnswer:
     def test_thoughts(self, fields: Json, effort: str | None, shows: bool, omits: bool) -> None:
         request = parse(**fields)
         kept = request.stored("resp_1", {})
-        assert ((kept["reasoning"] or {}).get("effort"), request.takes_any_effort) == (effort, True)
+        assert ((kept["reasoning"] or {}).get("effort"), request.in_session) == (effort, True)
         assert (request.shows_thoughts, request.omits_thoughts) == (shows, omits)
         assert (ENCRYPTED_REASONING in kept["include"]) == shows
 

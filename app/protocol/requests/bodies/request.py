@@ -58,8 +58,9 @@ class ResponseRequest:
     """`tasks.COUNT`; None: generate."""
     size: int = 0
     """Bytes of the JSON in which it came."""
-    takes_any_effort: bool = False
-    """Whether an effort that the model does not take becomes the nearest one that it takes, instead of an error."""
+    in_session: bool = False
+    """Whether its client sends a whole session each time, so that what is refused once ends the session. What the model
+    does not take then becomes what it takes, and the prompt leaves room for its answer, or is refused as too long."""
 
     @property
     def model(self) -> str:
@@ -141,6 +142,7 @@ class ResponseRequest:
             "secrets": {},
             "compaction": self._compaction(),
             "summary_tokens": None,
+            "leaves_room": self.in_session,
             "task": self.task or (COMPACT if fields.compacts else None),
         }
 

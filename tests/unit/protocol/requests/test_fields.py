@@ -81,7 +81,7 @@ def test_a_plain_request_is_stored_with_every_field() -> None:
     )
     assert parse().stored("resp_1", {}) == {
         **dict.fromkeys(absent),
-        **dict.fromkeys(("stream", "background", "enable_response_messages"), False),
+        **dict.fromkeys(("stream", "background", "enable_response_messages", "leaves_room"), False),
         "metadata": {},
         "extra": {},
         "secrets": {},
