@@ -26,7 +26,8 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 pytestmark = pytest.mark.long
 
 SEEING = SMALL.replace("context_length", "images = true\ncontext_length") + "keeps_prefixes = true\n"
-SLOW = SEEING + "tokens_per_second = 300.0\n"
+BLIND = SMALL + "tokens_per_second = 300.0\n"
+"""Takes no images, and is slow enough to be killed."""
 POST = b"POST /v1/messages?beta=true "
 DELTA = b'"type":"text_delta"'
 
@@ -124,18 +125,29 @@ async def test_a_session_compacts_and_goes_on_beyond_the_context(tmp_path: Path,
     assert b"There were many outputs." in line.sent.rpartition(POST)[2]
 
 
-@pytest.fixture
-def slow() -> Iterator[Longhaul]:
-    with scripted_with(SLOW) as installation:
+@pytest.fixture(scope="module")
+def blind() -> Iterator[Longhaul]:
+    with scripted_with(BLIND) as installation:
         yield installation
 
 
-async def test_a_worker_that_dies_in_the_middle_of_a_stream_is_not_noticed(tmp_path: Path, slow: Longhaul) -> None:
-    async with listening(slow) as line:
+async def test_a_picture_that_the_model_cannot_see_ends_no_session(tmp_path: Path, blind: Longhaul) -> None:
+    async with listening(blind) as line:
+        claude = ClaudeCode(tmp_path, line.root)
+        image = claude.work / "red.png"
+        Image.new("RGB", (64, 64), "red").save(image)
+        first = await claude.say(turns(call("Read", file_path=str(image)), "All done."), "--allowedTools", "Read")
+        again = await claude.say("/say Still here.", session=first.id)
+    assert (first.text, first.is_error, results(first)) == ("All done.", False, ["image"])
+    assert (again.text, again.is_error) == ("Still here.", False)
+
+
+async def test_a_worker_that_dies_in_the_middle_of_a_stream_is_not_noticed(tmp_path: Path, blind: Longhaul) -> None:
+    async with listening(blind) as line:
         claude = ClaudeCode(tmp_path, line.root)
         saying = asyncio.create_task(claude.say("/count 400"))
         await until(lambda: line.received.count(DELTA) > 3 or saying.done())
-        send_all(slow.named(["celeryd"]), signal.SIGKILL)
+        send_all(blind.named(["celeryd"]), signal.SIGKILL)
         session = await saying
     assert (session.text, session.is_error) == (" ".join(str(n + 1) for n in range(400)), False)
     assert line.sent.count(POST) == 1

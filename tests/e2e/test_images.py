@@ -140,7 +140,12 @@ def test_a_damaged_image_is_refused_or_fails_and_the_engine_goes_on(client: Open
     for mode in ({}, {"stream": True}):
         with pytest.raises(BadRequestError) as refused:
             ask(client, [user(WHAT, part)], **mode)
-        assert refused.value.code == "invalid_prompt", mode
+        assert (refused.value.code, refused.value.param) == ("invalid_prompt", "input[0].content[1]"), mode
+    source = {"type": "base64", "media_type": "image/png", "data": part["image_url"].partition(",")[2]}
+    content = [{"type": "text", "text": WHAT}, {"type": "image", "source": source}]
+    body = {"model": VISION_MODEL, "max_tokens": 8, "messages": [{"role": "user", "content": content}]}
+    with pytest.raises(BadRequestError, match=r"messages\.0\.content\.1: the messages cannot be rendered"):
+        client.post("/messages", cast_to=object, body=body)
     response = final(client, ask(client, [user(WHAT, part)], background=True).id)
     assert (response.status, response.error.code) == ("failed", "invalid_prompt")
     assert ask(client, [user(WHAT, image(RED))]).output_text == RED.sentence

@@ -65,7 +65,7 @@ def check_capabilities(
 
 def _missing(request: Mapping[str, Any], model: Capabilities) -> Iterable[tuple[str, str]]:
     """Yields the path of each field that asks for too much, and what the model lacks."""
-    yield from _refused_images(list(_images(request["input"])), model)
+    yield from _refused_images(list(images_of(request["input"])), model)
     if not model.tools and request["tools"] and request["tool_choice"] != "none":
         yield "tools", no_tools(model.no_tools)
     if not model.tools:
@@ -96,6 +96,16 @@ def applied_reasoning(reasoning: Json | None, model: Capabilities) -> Json | Non
         return reasoning
     effort = reasoning["effort"]
     return {**reasoning, "effort": None if effort is None else model.efforts[effort]}
+
+
+def leave_out_images(request: Mapping[str, Any], model: Capabilities) -> None:
+    """Puts a text in place of each image of a stored request that the model does not take: of too many, the oldest."""
+    images = [part for _, part in images_of(request["input"])]
+    taken = f"at most {MAX_IMAGES} images" if model.images else "no images"
+    text = f"[An image was left out here: the model '{request['model']}' takes {taken}.]"
+    for part in images[:-MAX_IMAGES] if model.images else images:
+        part.clear()
+        part.update({"type": "input_text", "text": text})
 
 
 def _refused_images(images: Sequence[tuple[str, Json]], model: Capabilities) -> Iterable[tuple[str, str]]:
@@ -135,7 +145,7 @@ def _missing_in_harmony(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]
         yield f"include[{request['include'].index(LOGPROBS)}]", "gives no log probabilities"
 
 
-def _images(items: list[dict[str, Any]]) -> Iterable[tuple[str, Json]]:
+def images_of(items: Sequence[Json]) -> Iterable[tuple[str, Json]]:
     """Yields the path of each image, and its part."""
     for index, item in enumerate(items):
         for field in ("content", "output"):

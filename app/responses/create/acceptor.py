@@ -21,7 +21,7 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.limits import SERVICE_TIERS, LimitKind
 from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.requests.bodies.text_config import nearest_effort
-from app.protocol.requests.capabilities import applied_reasoning, check_capabilities
+from app.protocol.requests.capabilities import applied_reasoning, check_capabilities, leave_out_images
 from app.protocol.response import response_object
 from app.protocol.types import Json
 from app.protocol.unsealing import since_compaction
@@ -130,6 +130,7 @@ class RequestAcceptor:
         can = capabilities_of(model)
         if request.in_session:
             document["reasoning"] = nearest_effort(document["reasoning"], can)
+            await off_loop(partial(leave_out_images, document, can), size, count)
         await off_loop(partial(check_capabilities, document, can, request.other_names), size, count)
         document["reasoning"] = applied_reasoning(document["reasoning"], can)
         check_servers(request.fields.tools or (), catalog.tools)

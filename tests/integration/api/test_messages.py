@@ -126,13 +126,11 @@ async def test_a_message_can_be_kept_and_repeated(api: Api, player: Player) -> N
 
 async def test_what_others_than_the_translation_refuse_names_the_senders_fields(api: Api) -> None:
     """tests/unit/messages has the rest."""
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
     foreign = {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]}
     orphan = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "4"}]}
     for fields, status, kind, named in (
         ({"messages": [{"role": "user", "content": "x" * BODY}]}, 413, "request_too_large", ""),
         ({"model": "none"}, 404, "not_found_error", "'none'"),
-        ({"messages": [*HELLO, {"role": "user", "content": [image]}]}, 400, None, "'messages.1.content.0'"),
         ({"messages": [*HELLO, foreign, *HELLO]}, 400, None, "'messages.1.content.0.data'"),
         ({"messages": [*HELLO, orphan]}, 400, None, "'messages.1.content.0.tool_use_id'"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400, None, "'tools'"),
@@ -154,6 +152,24 @@ async def test_what_others_than_the_translation_refuse_names_the_senders_fields(
     ):
         answer = await api.client.request(method, path, headers=headers, content=b"{}" if method == "POST" else None)
         assert (answer.status_code, error_of(answer)["type"]) == expected, (method, path, headers)
+
+
+async def test_an_image_that_the_model_does_not_take_is_left_out_and_the_model_is_told(
+    api: Api, player: Player
+) -> None:
+    """An agent sends it again with each request: what is refused once ends the session."""
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+    used = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
+    seen = {"type": "tool_result", "tool_use_id": "t", "content": [image]}
+    turns = ("user", [{"type": "text", "text": "Look!"}, image]), ("assistant", [used]), ("user", [seen])
+    async with player.at_work("Hi"):
+        asked = [{"role": role, "content": content} for role, content in turns]
+        answer = await post(api, messages=asked, store=True)
+        assert answer.status_code == 200
+        items = await api.client.get(f"/v1/responses/{answer.headers['x-longhaul-response']}/input_items?order=asc")
+    said = {"type": "input_text", "text": f"[An image was left out here: the model '{MODEL}' takes no images.]"}
+    first, _, last = items.json()["data"]
+    assert (first["content"][1], last["output"]) == (said, [said])
 
 
 async def test_an_effort_that_the_model_does_not_take_is_the_nearest_one(api: Api, player: Player) -> None:

@@ -6,6 +6,7 @@ An AsyncLLM of ours has one, and so has a worker whose engine is a server elsewh
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,7 +34,7 @@ from workers.engine.vllm.grammars import grammar
 from workers.engine.vllm.grammars.harmony import structured
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output.output_format import OutputFormats
-from workers.engine.vllm.rendering import Rendering
+from workers.engine.vllm.rendering import Rendering, unreadable_image
 from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens, has_state
 
 
@@ -72,8 +73,11 @@ class Front:
             raise
         except Exception as error:  # a chat template is a program, and so is an image decoder
             cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-            refused = InvalidPrompt if self.rendering.is_callers_fault(error, messages) else EngineError
-            raise refused(f"the messages cannot be rendered: {error_message(cause)}") from None
+            message = f"the messages cannot be rendered: {error_message(cause)}"
+            if not self.rendering.is_callers_fault(error, messages):
+                raise EngineError(message) from None
+            image = await asyncio.to_thread(unreadable_image, messages)
+            raise InvalidPrompt(message, image) from None
         self.room(prompt)
         return prompt
 

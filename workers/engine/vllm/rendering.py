@@ -23,7 +23,7 @@ from workers.engine.base import InvalidPrompt, Message, Prompt, check_length
 from workers.engine.template_efforts import applied_efforts
 from workers.engine.vllm.as_text import Encode
 from workers.engine.vllm.compat import processes, renderer
-from workers.engine.vllm.small_images import small
+from workers.engine.vllm.small_images import can_be_read, small
 
 log = logging.getLogger("longhaul.engine")
 
@@ -213,6 +213,11 @@ def _shown_texts(messages: Sequence[Message]) -> Iterator[str]:
             yield content
         else:
             yield from (part["text"] for part in content or () if "text" in part)
+
+
+def unreadable_image(messages: Sequence[Message]) -> str | None:
+    """Returns the URL of the first image that came along and cannot be read. Blocks for as long as decoding takes."""
+    return next((url for url in _image_urls(messages) if url.startswith("data:") and not can_be_read(url)), None)
 
 
 def _image_urls(messages: Sequence[Message]) -> Iterator[str]:

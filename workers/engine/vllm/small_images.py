@@ -25,3 +25,13 @@ def small(url: str) -> str:
     file = io.BytesIO()
     made.save(file, "PNG")
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def can_be_read(url: str) -> bool:
+    """Whether the image of a data URL in base64 can be decoded. Blocks for as long as that takes."""
+    try:
+        with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as image:
+            image.load()
+    except Exception:  # whatever a decoder raises
+        return False
+    return True

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from app.heavy import off_loop
-from app.protocol.requests.capabilities import Capabilities
+from app.protocol.requests.capabilities import Capabilities, images_of
 from app.sizes import item_count
 from config.models import ServedModel
 from config.shaping.proof import Proof
@@ -44,7 +44,12 @@ async def chat_draft(plan: TurnPlan) -> Draft:
         messages = await off_loop(made, items=item_count(kept))
         if not messages:
             raise InvalidSampling("'input' holds nothing that the model can be shown")
-        return await engine.render(messages, template_args, functions, request["extra"].get("cache_salt"))
+        try:
+            return await engine.render(messages, template_args, functions, request["extra"].get("cache_salt"))
+        except InvalidPrompt as error:
+            images = images_of(request["input"])
+            where = next((path for path, part in images if part["image_url"] == error.image), None)
+            raise error if where is None else InvalidPrompt(f"{where}: {error}") from None
 
     sampling = sampling_of(request, output_format.structured, _adapter(request, model))
     return Draft(sampling, render, partial(ChatParser, output_format))

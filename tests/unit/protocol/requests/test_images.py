@@ -13,7 +13,7 @@ from PIL import Image
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.request import checked_request
-from app.protocol.requests.capabilities import MAX_IMAGES, Capabilities, check_capabilities
+from app.protocol.requests.capabilities import MAX_IMAGES, Capabilities, check_capabilities, leave_out_images
 from app.protocol.requests.items.images import MAX_HEADER_CHARS, MAX_JPEG_SEGMENTS, MAX_PIXELS, is_readable, size_of
 from tests.support.refusals import PNG, data_url, png_of
 
@@ -105,3 +105,12 @@ def test_a_model_shows_an_image_that_its_worker_fetches_as_it_is() -> None:
 
 def stored(*urls: str) -> dict[str, Any]:
     return checked_request(asking(*urls)).stored("resp_1", {})
+
+
+def test_of_too_many_images_the_oldest_are_left_out_of_a_session() -> None:
+    request = stored(*[data_url(PNG)] * (MAX_IMAGES + 1))
+    leave_out_images(request, SEES)
+    _, first, *others = request["input"][0]["content"]
+    said = "[An image was left out here: the model 'm' takes at most 100 images.]"
+    assert first == {"type": "input_text", "text": said}
+    assert {part["type"] for part in others} == {"input_image"}
