@@ -122,7 +122,8 @@ async def test_a_session_compacts_and_goes_on_beyond_the_context(tmp_path: Path,
     assert b"model_context_window_exceeded" not in line.received
     again = await claude.say("/say Still here.", session=session)
     assert "Still here." in again.text and not again.is_error  # It may have made room again, and said so in front.
-    assert b"There were many outputs." in line.sent.rpartition(POST)[2]
+    summary = rb"There were many outputs\.|Summary of: "  # What begins the session may have been too much to sum up.
+    assert re.search(summary, line.sent.rpartition(POST)[2])
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,8 @@ MARK_TEXTS: Mapping[int, str] = dict(zip(MARKS, ("<think>", "</think>", "<tool_c
 _TURNS, _THEN = "/turns ", " /then "
 _SUMMARISE, _SUMMARY = ("Write a summary", "CRITICAL: Respond with TEXT ONLY"), "/summary "
 """How Longhaul, and Claude Code, ask for a summary."""
+SUMMED = 2000
+"""Characters of each text in a summary, which is shorter than what it stands for."""
 _MARKS = {text: token for token, text in MARK_TEXTS.items()}
 _SPLIT = re.compile("(" + "|".join(map(re.escape, _MARKS)) + ")")
 _AROUND = re.compile(
@@ -184,7 +186,7 @@ def _turn_of(messages: Sequence[tuple[str, str]]) -> str | None:
 def _summary_of(texts: Sequence[str]) -> str:
     """The command that writes the summary."""
     scripted = (text.removeprefix(_SUMMARY) for text in reversed(texts) if text.startswith(_SUMMARY))
-    return next(scripted, f"/say Summary of: {' | '.join(texts)}")
+    return next(scripted, f"/say Summary of: {' | '.join(text[:SUMMED] for text in texts)}")
 
 
 def _repeated(rest: str) -> Reply:
