@@ -249,8 +249,8 @@ class Slots:
             return
         # Each response comes here twice, and hundreds may wait: what can change nothing is not looked at.
         has_foreground = any(each.run.row.foreground_place for each in self.waiting.values())
-        if has_foreground or self._has_slot(foreground_place=False):
-            self._push_out(self._give_slots())
+        if (has_foreground or self._has_slot(foreground_place=False)) and (lacking := self._give_slots()):
+            self._push_out(lacking)
         if self.waiting:
             self._soon(self.admit, LOOK_SECONDS)
 

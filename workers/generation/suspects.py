@@ -69,6 +69,7 @@ class SuspectGate:
         self._others: dict[asyncio.Future[None], Run] = {}
         """The others that wait."""
         self._inside: dict[asyncio.Future[None], Run] = {}
+        self._last_trial_until = 0.0
         self._ticker: asyncio.TimerHandle | None = None
 
     async def deltas(self, run: Run, request: Request, committed: Sequence[int]) -> AsyncGenerator[EngineDelta]:
@@ -106,7 +107,7 @@ class SuspectGate:
         if self._suspects and self._is_time():
             if not self._inside:
                 place = next(iter(self._suspects))
-                self._suspects[place].alone_until = monotonic() + MAX_SECONDS
+                self._suspects[place].alone_until = self._last_trial_until = monotonic() + MAX_SECONDS
                 self._let_in(place, self._suspects)
         elif not self._is_held():
             for place in list(self._others):
@@ -124,7 +125,8 @@ class SuspectGate:
         self._admit()
 
     def _is_held(self) -> bool:
-        return any(run.is_alone for run in self._inside.values())
+        # Each request comes here, and hundreds may be inside: mostly there is no trial.
+        return monotonic() < self._last_trial_until and any(run.is_alone for run in self._inside.values())
 
     def _is_time(self) -> bool:
         """Whether a trial may begin, once the others have paused."""
