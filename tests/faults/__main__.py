@@ -14,7 +14,7 @@ from tests.faults.driver import run
 from tests.faults.kinds import KINDS
 from tests.faults.plan import Plan
 
-WHOLE = Plan(faults=1000, responses=2000, batches=200, pause=1.2, at_once=32, keys=True, concurrency=4)
+WHOLE = Plan(faults=1000, responses=2000, batches=200, pause=1.2, at_once=32, keys=True, concurrency=4, servers=1)
 
 
 def _say(line: str) -> None:

@@ -71,6 +71,8 @@ async def _heal(fleet: Fleet) -> None:
     for member in fleet.members:
         member.postgres.set(Mode.OPEN)
         member.redis.set(Mode.OPEN)
+        if member.front is not None:
+            member.front.set(Mode.OPEN)
         if member.clock is not None:
             member.clock.shift(0)
     await fleet.wait_until_whole()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ from tests.faults.polling import with_pause
 from tests.faults.proxy import HOST, Connect, Proxy
 from tests.faults.tenants import Tenants
 from tests.support import next_version
+from tests.support.scripted.attached import URL
 from tests.support.services import AS_OWNER, Services
 from tests.support.waiting import until
 
@@ -208,11 +210,19 @@ class Fleet:
         for proxy in (postgres, valkey):
             await proxy.start()
             stack.push_async_callback(proxy.close)
-        name, port = f"{role.value}.{number}", free_port()
+        name, port, front = f"{role.value}.{number}", free_port(), None
         clock = Clock(self.clocks, self.folder / f"{name}.clock") if self.clocks else None
-        describe = partial(self._program, role, port, postgres, valkey, clock)
         address = f"http://{HOST}:{port}" if role is Role.API else ""
-        member = Member(name, role, describe, self.folder / f"{name}.log", postgres, valkey, address, clock)
+        if role is Role.SERVER:
+            front = Proxy(partial(asyncio.open_connection, HOST, port))
+            await front.start()
+            stack.push_async_callback(front.close)
+            describe, address = partial(self._server, port), f"http://{HOST}:{front.port}"
+        else:
+            is_attached = role is Role.WORKER and number <= self.plan.servers
+            own = {URL: self.of(Role.SERVER)[number - 1].address} if is_attached else {}
+            describe = partial(self._program, role, port, postgres, valkey, clock, own)
+        member = Member(name, role, describe, self.folder / f"{name}.log", postgres, valkey, address, clock, front)
         self.members.append(member)
         member.start()
 
@@ -221,7 +231,19 @@ class Fleet:
         folders = parse_qs(urlsplit(self.services.database_url).query)["host"][0].split(",")
         return [partial(asyncio.open_unix_connection, f"{folder}/.s.PGSQL.5432") for folder in folders]
 
-    def _program(self, role: Role, port: int, postgres: Proxy, valkey: Proxy, clock: Clock | None) -> Program:
+    def _server(self, port: int) -> Program:
+        argv = (sys.executable, "-m", "tests.support.scripted.server", str(port), json.dumps(self.plan.engine_args))
+        return Program(argv, {**os.environ, MARK: self._mark}, self.folder / self._code, grace=STOP_GRACE_SECONDS)
+
+    def _program(
+        self,
+        role: Role,
+        port: int,
+        postgres: Proxy,
+        valkey: Proxy,
+        clock: Clock | None,
+        variables: Mapping[str, str],
+    ) -> Program:
         url, redis_password = urlsplit(self.database_url), urlsplit(self.services.redis_url).password
         hosts = ",".join(f"{HOST}:{each}" for each in postgres.ports)
         has_rights = role in _ROLES and not self.plan.broken
@@ -235,6 +257,7 @@ class Fleet:
         env = {**os.environ, **self.plan.settings, **urls, **programs.absolute_paths(settings)}
         launch = _LAUNCH[role](settings)
         env |= launch.env | (clock.environment if clock else {})
+        env |= variables
         env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1", "PGPASSFILE": str(self.folder / "pgpass")}
         if role is not Role.FLOWER:
             env["LONGHAUL_METRICS_PORT"] = str(free_port())
@@ -262,7 +285,12 @@ async def running(plan: Plan) -> AsyncIterator[Fleet]:
         stack.push_async_callback(fleet.db.close)
         stack.push_async_callback(fleet.http.aclose)
         await fleet.prepare()
-        counts = {Role.API: plan.apis, Role.WORKER: plan.workers, Role.MAINTENANCE: plan.maintenances}
+        counts = {
+            Role.SERVER: plan.servers,
+            Role.API: plan.apis,
+            Role.WORKER: plan.workers,
+            Role.MAINTENANCE: plan.maintenances,
+        }
         try:
             for role, count in {**counts, Role.FLOWER: int(plan.flower)}.items():
                 for number in range(1, count + 1):

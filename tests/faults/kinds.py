@@ -9,7 +9,9 @@ from tests.faults.arena import Inflict
 from tests.faults.member import Role
 from tests.faults.plan import LEASE_SECONDS
 from tests.faults.process_faults import (
+    Service,
     all_killed,
+    be_full,
     engine_dies_of_a_request,
     lasting,
     network,
@@ -22,17 +24,17 @@ from tests.faults.process_faults import (
 from tests.faults.proxy import Mode
 from tests.faults.service_faults import away, commands, frozen
 
-API, WORKER, MAINTENANCE, FLOWER = Role.API, Role.WORKER, Role.MAINTENANCE, Role.FLOWER
+API, WORKER, MAINTENANCE, FLOWER, SERVER = Role.API, Role.WORKER, Role.MAINTENANCE, Role.FLOWER, Role.SERVER
 BEYOND = (LEASE_SECONDS + 0.7, LEASE_SECONDS + 2.5)
 """Seconds after which a silent worker counts as dead, and a little more."""
 BROKEN = (None, Mode.CUT, Mode.STALL, Mode.MUTE)
 
 
-def _broken(role: Role, service: str, minimum: float = 0.1, maximum: float = 1.5) -> Inflict:
+def _broken(role: Role, service: Service, minimum: float = 0.1, maximum: float = 1.5) -> Inflict:
     return lasting(role, minimum, maximum, network(service, *BROKEN), f" {service}")
 
 
-def _slow(role: Role, service: str) -> Inflict:
+def _slow(role: Role, service: Service) -> Inflict:
     return lasting(role, 1, 6, network(service, Mode.SLOW), f" {service}")
 
 
@@ -53,6 +55,10 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "maintenance: SIGTERM": (2, signalled(MAINTENANCE, signal.SIGTERM)),
     "maintenance: stopped": (2, lasting(MAINTENANCE, 0.5, 5, stop)),
     "flower: kill -9": (1, signalled(FLOWER, signal.SIGKILL)),
+    "server: kill -9": (6, signalled(SERVER, signal.SIGKILL)),
+    "server: away": (4, lasting(SERVER, 0.5, 6, network("front", Mode.CUT), " front")),
+    "server: hangs": (4, lasting(SERVER, 0.5, 9, stop)),
+    "server: full": (4, lasting(SERVER, 0.5, 5, be_full)),
     "fleet: SIGTERM to everything": (1, service_faults.all_terminated),
     "fleet: upgraded": (0, upgraded),
     "valkey: killed, started empty": (3, away("valkey", "kill", emptied=True)),
@@ -82,17 +88,19 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "pubsub: events repeated": (6, service_faults.events_repeated),
     "network: worker and postgres": (8, _broken(WORKER, "postgres")),
     "network: worker and postgres, beyond its lease": (3, _broken(WORKER, "postgres", *BEYOND)),
-    "network: worker and valkey": (6, _broken(WORKER, "valkey")),
+    "network: worker and valkey": (6, _broken(WORKER, "redis")),
     "network: api and postgres": (8, _broken(API, "postgres")),
-    "network: api and valkey": (6, _broken(API, "valkey")),
+    "network: api and valkey": (6, _broken(API, "redis")),
     "network: maintenance and postgres": (3, _broken(MAINTENANCE, "postgres")),
-    "network: maintenance and valkey": (3, _broken(MAINTENANCE, "valkey")),
-    "network: flower and valkey": (1, _broken(FLOWER, "valkey")),
+    "network: maintenance and valkey": (3, _broken(MAINTENANCE, "redis")),
+    "network: flower and valkey": (1, _broken(FLOWER, "redis")),
     "network: worker and postgres, slow": (4, _slow(WORKER, "postgres")),
-    "network: worker and valkey, slow": (2, _slow(WORKER, "valkey")),
+    "network: worker and valkey, slow": (2, _slow(WORKER, "redis")),
     "network: api and postgres, slow": (4, _slow(API, "postgres")),
-    "network: api and valkey, slow": (2, _slow(API, "valkey")),
+    "network: api and valkey, slow": (2, _slow(API, "redis")),
     "network: maintenance and postgres, slow": (2, _slow(MAINTENANCE, "postgres")),
+    "network: worker and server": (4, _broken(SERVER, "front")),
+    "network: worker and server, slow": (2, _slow(SERVER, "front")),
     "clock: of a worker": (3, lasting(WORKER, 0.5, 6, shift_clock, " clock")),
     "clock: of an api": (3, lasting(API, 0.5, 6, shift_clock, " clock")),
     "clock: of maintenance": (4, lasting(MAINTENANCE, 0.5, 6, shift_clock, " clock")),

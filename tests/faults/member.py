@@ -29,6 +29,8 @@ class Role(Enum):
     WORKER = "worker"
     MAINTENANCE = "maintenance"
     FLOWER = "flower"
+    SERVER = "server"
+    """The engine of a worker, elsewhere."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,9 +44,11 @@ class Member:
     postgres: Proxy
     redis: Proxy
     address: str = ""
-    """URL of an API process; empty for others."""
+    """URL of an API process, or of a server; empty for others."""
     clock: Clock | None = None
     """The process's own wall clock; None without a C compiler."""
+    front: Proxy | None = None
+    """Of a server: between it and its worker."""
     starts: int = 0
     error_lines: list[str] = field(default_factory=list)
     """Lines of its log at ERROR or above."""

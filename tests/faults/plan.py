@@ -17,12 +17,10 @@ MODEL = "scripted"
 MODELS = f"""
 [[models]]
 name = "{MODEL}"
-engine = "tests.support.scripted:ScriptedEngine"
+engine = "tests.support.scripted.attached:AttachedEngine"
 reasoning_parser = "marks"
 tool_parser = "marks"
 [models.engine_args]
-tokens_per_second = {{rate}}
-tokens_per_delta = {{delta}}
 """
 
 
@@ -42,6 +40,8 @@ class Plan:
     apis: int = 2
     workers: int = 3
     maintenances: int = 2
+    servers: int = 0
+    """How many of the workers drive a server of their own (tests/support/scripted/server.py)."""
     flower: bool = True
     kinds: frozenset[str] | None = None
     """Names of the kinds of faults to inflict, each as often as the others; None: all, by their weights."""
@@ -70,7 +70,11 @@ class Plan:
     @property
     def models(self) -> str:
         """The text of the run's models file."""
-        return MODELS.format(rate=self.tokens_per_second, delta=self.tokens_per_delta)
+        return MODELS + "\n".join(f"{name} = {value}" for name, value in self.engine_args.items())
+
+    @property
+    def engine_args(self) -> dict[str, float]:
+        return {"tokens_per_second": self.tokens_per_second, "tokens_per_delta": self.tokens_per_delta}
 
     @property
     def settings(self) -> dict[str, str]:

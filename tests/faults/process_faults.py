@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Literal
 
 import httpx
 
@@ -48,6 +49,8 @@ def all_killed(*roles: Role) -> Inflict:
 
 
 Do = Callable[[Arena, Member], Undo]
+Service = Literal["postgres", "redis", "front"]
+"""An attribute of Member; `front`: a server has the proxy, its worker is the client."""
 
 
 def lasting(role: Role, minimum: float, maximum: float, do: Do, part: str = "") -> Inflict:
@@ -90,11 +93,21 @@ def shift_clock(arena: Arena, member: Member) -> Undo:
     return partial(member.clock.shift, 0)
 
 
-def network(service: str, *modes: Mode | None) -> Do:
+def be_full(_: Arena, member: Member) -> Undo:
+    """A server refuses everything (503)."""
+    member.signal(signal.SIGUSR1)
+
+    def undo() -> None:
+        member.signal(signal.SIGUSR2)
+
+    return undo
+
+
+def network(service: Service, *modes: Mode | None) -> Do:
     """Breaks or slows the connections between a process and a service; None: they are reset, and new ones work."""
 
     def do(arena: Arena, member: Member) -> Undo:
-        proxy, mode = member.postgres if service == "postgres" else member.redis, arena.random.choice(modes)
+        proxy, mode = getattr(member, service), arena.random.choice(modes)
         if mode is None:
             proxy.reset()
             return lambda: None

@@ -41,6 +41,8 @@ class Schedule:
     def _can_inflict(self, name: str) -> bool:
         if name.startswith("clock: "):
             return self._fleet.clocks is not None
+        if "server" in name:
+            return self._plan.servers > 0
         return ("flower" not in name or self._plan.flower) and ("failed over" not in name or self._plan.standby)
 
     async def _at_random(self, names: list[str]) -> None:

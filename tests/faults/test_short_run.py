@@ -21,6 +21,8 @@ KINDS = frozenset(
         "postgres: sessions terminated",
         "queue: messages repeated",
         "batch: worker killed with its lines",
+        "server: kill -9",
+        "server: hangs",
         "pubsub: events repeated",
         "network: worker and postgres, beyond its lease",
         "network: api and valkey",
@@ -42,6 +44,7 @@ async def test_a_short_schedule_breaks_no_promise() -> None:
         keys=True,
         standby=True,
         concurrency=4,
+        servers=1,
     )
     report = await run(plan)
     assert report.ok, "\n".join(report.lines())

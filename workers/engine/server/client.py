@@ -45,7 +45,7 @@ class Client:
     """
 
     def __init__(self, url: str, api_key: str | None) -> None:
-        self._url = url
+        self.url = url
         self._session = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_SECONDS),
@@ -78,7 +78,7 @@ class Client:
         self._check_full()
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         try:
-            async with self._session.get(self._url + path, timeout=timeout) as response:
+            async with self._session.get(self.url + path, timeout=timeout) as response:
                 body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EngineAway(_reason(error)) from None
@@ -132,11 +132,11 @@ class Client:
     async def _post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         """Once more, if the server closed the connection meanwhile: a kept one may just have become too old."""
         try:
-            return await self._session.post(self._url + _GENERATE, data=body, headers=headers)
+            return await self._session.post(self.url + _GENERATE, data=body, headers=headers)
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-            return await self._session.post(self._url + _GENERATE, data=body, headers=headers)
+            return await self._session.post(self.url + _GENERATE, data=body, headers=headers)
 
     def _check_full(self) -> None:
         if seconds := self.full_seconds:

@@ -12,13 +12,13 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 
 from app.protocol.events.deltas import FinishReason
 from config.models import ServedModel
 from config.settings import ConfigError
 from config.tools import expand_headers
 from workers.engine.base import (
-    EngineAway,
     EngineDead,
     EngineDelta,
     InvalidSampling,
@@ -26,13 +26,16 @@ from workers.engine.base import (
 )
 from workers.engine.server.client import Client, Unfit, prompt_error
 from workers.engine.server.frames import ErrorFrame
-from workers.engine.server.introduction import Server
+from workers.engine.server.introduction import Server, introduce
 from workers.engine.server.request import body_of
 from workers.engine.server.watch import Watch
 from workers.engine.vllm.compat import machine
+from workers.engine.vllm.compat.plugin import longhaul_forcing
 from workers.engine.vllm.front import Front, FrontedEngine, load_front
 
 log = logging.getLogger("longhaul.engine")
+
+_PROCESSOR = f"PYTHONPATH={longhaul_forcing.FOLDER} and --logits-processors {longhaul_forcing.IN_SERVER}"
 
 
 class ServerEngine(FrontedEngine):
@@ -43,7 +46,6 @@ class ServerEngine(FrontedEngine):
         super().__init__(model)
         self._upstream = model.upstream
         self._url = model.upstream.urls[0]
-        self._client: Client | None = None
         self._watch: Watch | None = None
         self._front: Front | None = None
 
@@ -81,14 +83,14 @@ class ServerEngine(FrontedEngine):
 
     async def start(self) -> None:
         model = self._model
-        self._client = Client(self._url, self._key())
-        self._watch = Watch(self._client, model, self._url, lambda: len(self._streams))
+        introduction = partial(introduce, model=model, extra_args=longhaul_forcing.extra_args)
+        self._watch = Watch(Client(self._url, self._key()), introduction, lambda: len(self._streams))
         try:
             await self._watch.start()
         except Unfit as error:
             raise ConfigError(f"model {model.name!r}: the server {self._url} does not fit: {error}") from None
         server = self._watch.server
-        for line in server.lines(machine.own_version()):
+        for line in server.lines(machine.own_version(), _PROCESSOR):
             log.warning("%s: the server %s %s", model.name, self._url, line)
         length = min(server.context_length, model.context_length or server.context_length)
         self._front = await asyncio.to_thread(load_front, replace(model, context_length=length))
@@ -102,12 +104,9 @@ class ServerEngine(FrontedEngine):
 
     async def stop(self) -> None:
         watch, self._watch = self._watch, None
-        client, self._client = self._client, None
         front, self._front = self._front, None
         if watch is not None:
             await watch.stop()
-        if client is not None:
-            await client.close()
         if front is not None:
             await asyncio.to_thread(front.close)
 
@@ -132,26 +131,22 @@ class ServerEngine(FrontedEngine):
             return
         body = body_of(request_id, made, sampling.adapter or server.name, priority if server.by_priority else 0)
         try:
-            async with (
-                self._running(request_id, made),
-                aclosing(self._alive().generate(body, trace_headers or {})) as pieces,
-            ):
-                async for piece in pieces:
-                    if (delta := made.delta(piece, piece.cached_tokens)) is not None:
-                        yield delta
+            with self._watching().reaching() as client:
+                async with (
+                    self._running(request_id, made),
+                    aclosing(client.generate(body, trace_headers or {})) as pieces,
+                ):
+                    async for piece in pieces:
+                        if (delta := made.delta(piece, piece.cached_tokens)) is not None:
+                            yield delta
         except ErrorFrame as error:
             raise (
                 made.aborted("error") if error.code >= 500 else prompt_error(error, len(prompt), self.context_length)
             ) from None
-        except EngineAway as error:
-            if self._watch is not None:
-                self._watch.lost(error)
-            raise
 
     async def check(self) -> None:
         await super().check()
-        if self._watch is not None:
-            self._watch.check()
+        self._watching().check()
 
     def _trusts_reasoner(self, sampling: Sampling) -> bool:
         """Whether the server's own parser has to find where a grammar begins: that of a model whose thoughts have no
@@ -159,15 +154,10 @@ class ServerEngine(FrontedEngine):
         structured = sampling.structured
         return self._model.reasoning_parser is not None and structured is not None and structured.thoughts is None
 
-    def _alive(self) -> Client:
-        """Raises EngineAway: a server that is away gets nothing."""
-        if self._client is None or self._watch is None:
-            raise EngineDead("the engine is not running")
-        if self._watch.is_away:
-            raise EngineAway("its server is away")
-        return self._client
-
-    def _server(self) -> Server:
+    def _watching(self) -> Watch:
         if self._watch is None:
             raise EngineDead("the engine is not running")
-        return self._watch.server
+        return self._watch
+
+    def _server(self) -> Server:
+        return self._watching().server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,11 @@ from config.models import ServedModel
 from workers.engine.base import EngineAway, EngineError, RequestAborted
 from workers.engine.server.client import Client, Unfit
 from workers.engine.server.frames import ErrorFrame
-from workers.engine.vllm.compat.plugin import longhaul_forcing
 
 _PROBE_TOKENS = (11, 7)
 """No model begins with these two by itself behind the probe's prompt. If one did, its server would pass for one that
 runs our logits processor: the next continuation would find other tokens than it forced, and fail."""
+_PROBE_PROMPT = [7]
 PROBE_SECONDS = 60.0
 """How long a server may take to say what it is, and to generate four tokens, behind whatever waits there."""
 _SAMPLE = re.compile(r"^(vllm:\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
@@ -39,14 +40,13 @@ class Server:
     by_priority: bool
     cache_tokens: int | None
 
-    def lines(self, own_version: str) -> list[str]:
-        """What operators should know at load."""
+    def lines(self, own_version: str, processor: str) -> list[str]:
+        """What operators should know at load. `processor`: how a server gets our logits processor."""
         found = []
         if not self.can_force:
             found.append(
                 "runs without Longhaul's logits processor, so requests with a seed, penalties, min_tokens or a grammar "
-                "cannot continue after a crash: they fail. Start the server with PYTHONPATH="
-                f"{longhaul_forcing.FOLDER} and --logits-processors {longhaul_forcing.IN_SERVER}"
+                f"cannot continue after a crash: they fail. Start the server with {processor}"
             )
         if not self.by_priority:
             found.append("does not schedule by priority (--scheduling-policy priority): requests wait there in order")
@@ -67,18 +67,23 @@ class Load:
     cache_tokens: int | None = None
 
 
-async def introduce(client: Client, model: ServedModel) -> Server:
-    """Raises EngineAway; Unfit if the server cannot serve the model, or its pages are none of vLLM's."""
+async def introduce(
+    client: Client, model: ServedModel, extra_args: Callable[[Sequence[int], int], dict[str, Any]]
+) -> Server:
+    """`extra_args`: those that force tokens behind a prompt of this length.
+
+    Raises EngineAway; Unfit if the server cannot serve the model, or its pages are none of vLLM's.
+    """
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            return await _introduce(client, model)
+            return await _introduce(client, model, extra_args(_PROBE_TOKENS, len(_PROBE_PROMPT)))
     except TimeoutError:
         raise EngineAway("it generates nothing") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Unfit(f"its /v1/models is none of vLLM's ({type(error).__name__})") from None
 
 
-async def _introduce(client: Client, model: ServedModel) -> Server:
+async def _introduce(client: Client, model: ServedModel, forcing: dict[str, Any]) -> Server:
     listed = [each for each in orjson.loads(await client.get("/v1/models"))["data"] if each["id"]]
     bases = [each for each in listed if not each.get("parent")]
     chosen = next((each for each in bases if each["id"] == model.name), bases[0] if len(bases) == 1 else None)
@@ -92,7 +97,7 @@ async def _introduce(client: Client, model: ServedModel) -> Server:
     load = await read_load(client)
     version = await _version(client)
     by_priority = await _probe(client, chosen["id"], priority=1) is not None
-    can_force = await _probe(client, chosen["id"], force=True) == list(_PROBE_TOKENS)
+    can_force = await _probe(client, chosen["id"], extra_args=forcing) == list(_PROBE_TOKENS)
     length = int(chosen.get("max_model_len") or 0)
     if length < 1:
         raise Unfit("it does not say its max_model_len")
@@ -136,13 +141,10 @@ async def _version(client: Client) -> str:
         return "of an unknown version"
 
 
-async def _probe(client: Client, name: str, *, priority: int = 0, force: bool = False) -> list[int] | None:
+async def _probe(client: Client, name: str, *, priority: int = 0, **params: Any) -> list[int] | None:
     """The tokens that come; None if the server refuses the request."""
-    prompt = [_PROBE_TOKENS[1]]
-    params: dict[str, Any] = {"temperature": 0.0, "max_tokens": len(_PROBE_TOKENS), "ignore_eos": True}
-    if force:
-        params["extra_args"] = longhaul_forcing.extra_args(_PROBE_TOKENS, len(prompt))
-    body = {"model": name, "token_ids": prompt, "sampling_params": params, "stream": True, "priority": priority}
+    params |= {"temperature": 0.0, "max_tokens": len(_PROBE_TOKENS), "ignore_eos": True}
+    body = {"model": name, "token_ids": _PROBE_PROMPT, "sampling_params": params, "stream": True, "priority": priority}
     tokens: list[int] = []
     try:
         async with aclosing(client.generate(body, {})) as pieces:

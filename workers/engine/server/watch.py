@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from app.aio import end_tasks
-from config.models import ServedModel
 from workers.engine.base import EngineAway
 from workers.engine.server.client import Client, ServerFull, Unfit
-from workers.engine.server.introduction import NOBODY, Load, Server, introduce, read_load
+from workers.engine.server.introduction import NOBODY, Load, Server, read_load
 
 log = logging.getLogger("longhaul.engine")
 
@@ -29,12 +28,13 @@ def slots_left(slots: int, ours: int, load: Load) -> int:
 
 
 class Watch:
-    """`server` is what the server was when it was there last."""
+    """`server` is what the server was when it was there last. Requests to it take the `client` from `reaching`."""
 
-    def __init__(self, client: Client, model: ServedModel, url: str, ours: Callable[[], int]) -> None:
+    def __init__(
+        self, client: Client, introduce: Callable[[Client], Awaitable[Server]], ours: Callable[[], int]
+    ) -> None:
         self._client = client
-        self._model = model
-        self._url = url
+        self._introduce = introduce
         self._ours = ours
         self._look = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -47,7 +47,7 @@ class Watch:
         """Waits for the server. Raises Unfit if it cannot serve the model."""
         while self.is_away:
             try:
-                self._come_back(await introduce(self._client, self._model))
+                self._come_back(await self._introduce(self._client))
             except Unfit:
                 raise
             except EngineAway as error:
@@ -58,19 +58,27 @@ class Watch:
     async def stop(self) -> None:
         if self._task is not None:
             await end_tasks(self._task)
+        await self._client.close()
 
     def check(self) -> None:
         """Raises whatever ended the watch: a bug."""
         if self._task is not None and self._task.done():
             self._task.result()
 
-    def lost(self, error: EngineAway) -> None:
-        """A request could not reach the server, or was cut: nothing is sent there until it has answered. A server that
-        is full (ServerFull) has lost nothing."""
-        if not self.is_away and not isinstance(error, ServerFull):
-            self.is_away = True
-            self._say(str(error))
-            self._look.set()
+    @contextmanager
+    def reaching(self) -> Iterator[Client]:
+        """Around one request. If it cannot reach the server, or is cut, nothing is sent there until the server has
+        answered: then, too, EngineAway. A server that is full (ServerFull) has lost nothing."""
+        if self.is_away:
+            raise EngineAway("its server is away")
+        try:
+            yield self._client
+        except EngineAway as error:
+            if not self.is_away and not isinstance(error, ServerFull):
+                self.is_away = True
+                self._say(str(error))
+                self._look.set()
+            raise
 
     def slots(self, slots: int) -> int:
         return 0 if self.is_away or self._client.full_seconds else slots_left(slots, self._ours(), self._load)
@@ -79,7 +87,7 @@ class Watch:
         while True:
             try:
                 if self.is_away:
-                    self._come_back(await introduce(self._client, self._model))
+                    self._come_back(await self._introduce(self._client))
                 await self._health()
                 self._load = await read_load(self._client)
             except EngineAway as error:
@@ -110,9 +118,9 @@ class Watch:
     def _say(self, reason: str) -> None:
         """Why the server takes nothing; empty: it does."""
         if reason and reason != self._said:
-            log.warning("the server %s is away: %s", self._url, reason)
+            log.warning("the server %s is away: %s", self._client.url, reason)
         elif self._said and not reason:
-            log.info("the server %s is there", self._url)
+            log.info("the server %s is there", self._client.url)
         self._said = reason
 
     def _come_back(self, server: Server) -> None:
