@@ -59,11 +59,11 @@ def check_length(texts: Iterable[str], count: Callable[[str], int], limit: int) 
 class InvalidPrompt(EngineError):
     """The caller is at fault: the chat template refuses the messages, or an image cannot be read, whose URL this is."""
 
+    code = "invalid_prompt"
+
     def __init__(self, message: str, image: str | None = None) -> None:
         super().__init__(message)
         self.image = image
-
-    code = "invalid_prompt"
 
 
 class InvalidSampling(EngineError):
