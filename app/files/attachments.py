@@ -7,7 +7,7 @@ is at a URL; and what a file costs is known when the request is accepted (docs/i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -88,9 +88,12 @@ class Attachments:
             "attachments", REQUESTS * most_bytes, FREE_BYTES, unit="bytes of ", shares=shares, seconds=ROOM_SECONDS
         )
 
-    async def attach(self, project: str, items: Sequence[Json], held: ExitStack, param: str) -> tuple[list[Json], int]:
+    async def attach(
+        self, project: str, items: Sequence[Json], held: ExitStack, param: str, *, spares: bool = False
+    ) -> tuple[list[Json], int]:
         """Returns the items with the text or the picture of each file, and the bytes that these have.
 
+        With `spares`, the text of a document that cannot be read says why, and the request is not refused.
         What files bring in waits for room, and counts until the end of `held`. Raises NotFound for a file that the
         project does not have, InvalidRequest for one that cannot be used, StoreUnavailable, BoundReached, and
         Unavailable after SECONDS.
@@ -103,7 +106,8 @@ class Attachments:
         holding = held.enter_context(self.bound.take(project, 0))
         try:
             async with asyncio.timeout(SECONDS) as deadline:
-                return await self._attached(project, items, found, holding, _Patience(deadline, SECONDS))
+                text = _spared if spares else _refusing
+                return await self._attached(project, items, found, holding, _Patience(deadline, SECONDS), text)
         except TimeoutError:
             message = f"The files of the request were not read within {SECONDS:g} seconds; send fewer of them at once."
             raise Unavailable(message, code="files_too_slow") from None
@@ -115,6 +119,7 @@ class Attachments:
         found: Sequence[Attachment],
         holding: Holding,
         patience: _Patience,
+        text: Callable[[Awaitable[str]], Awaitable[str]],
     ) -> tuple[list[Json], int]:
         """PDFs come first, because they take seconds: meanwhile the request holds what is in memory, and no more."""
         files = await self._files(project, found)
@@ -128,7 +133,7 @@ class Attachments:
         for key, file in files.items():
             if not key.is_image and is_pdf(await file.head()):
                 with await patience.wait(self._documents.bound, project):
-                    read[key] = await self._documents.text_of_pdf(file)
+                    read[key] = await text(self._documents.text_of_pdf(file))
                 sizes[key] = len(read[key].encode())
                 brought = self._brought(found, sizes)
                 await holding.wait(in_memory + brought)
@@ -136,7 +141,7 @@ class Attachments:
         expected = brought + sum(expected_bytes(rest[each.key], each) for each in found if each.key in rest)
         await holding.wait(in_memory + min(self._most_bytes, expected))
         for key, file in rest.items():
-            read[key] = await (self._image(file) if key.is_image else self._documents.text_of(file))
+            read[key] = await (self._image(file) if key.is_image else text(self._documents.text_of(file)))
             sizes[key] = len(read[key].encode())
             brought = self._brought(found, sizes)
         holding.resize(brought)
@@ -233,6 +238,17 @@ class Attachments:
             most = self._most_bytes * 3 // 4
             raise refused(file.where, "image_too_large", f"an image may have {most} bytes")
         return await off_loop(partial(image_url, bytes(await file.body()), file.where), file.size)
+
+
+async def _refusing(reading: Awaitable[str]) -> str:
+    return await reading
+
+
+async def _spared(reading: Awaitable[str]) -> str:
+    try:
+        return await reading
+    except InvalidRequest as error:
+        return f"[The file was left out: {error.error.message.partition(': ')[2]}]"
 
 
 def _no_urls(where: str, why: str) -> InvalidRequest:

@@ -183,7 +183,9 @@ class RequestAcceptor:
         size, count = request.size, request.item_count
         sent = await off_loop(as_stored, size, count)
         await check_ids(self._db, project, continued, sent["input"], response_id, size, count)
-        resolved = await self._references.resolve(project, sent["input"], held, size=size, count=count)
+        resolved = await self._references.resolve(
+            project, sent["input"], held, size=size, count=count, spares=request.in_session
+        )
         size, count = size + resolved.bytes, count + resolved.count
         if sent["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.
             await check_outputs(self._db, project, continued, resolved.items, size, count)

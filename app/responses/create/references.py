@@ -58,10 +58,18 @@ class ReferenceResolver:
         self._limits = limits
 
     async def resolve(
-        self, project: str, items: Sequence[Json], held: ExitStack, *, size: int, count: int, param: str = "input"
+        self,
+        project: str,
+        items: Sequence[Json],
+        held: ExitStack,
+        *,
+        size: int,
+        count: int,
+        param: str = "input",
+        spares: bool = False,
     ) -> ResolvedItems:
         """Returns the items with stored ones in place of references and of reasoning that came without its text, and
-        with what their files say.
+        with what their files say; `spares` as of `Attachments.attach`.
 
         `size` and `count` are the items' bytes, and how many items and parts they are. What references bring in waits
         for room before it is read, and counts until the end of `held`. `param` is the request's field that holds the
@@ -69,7 +77,7 @@ class ReferenceResolver:
         make and for references that bring in too much, and StoreUnavailable.
         """
         await self._check_seals(project, items, param, size, count)
-        attached, attached_bytes = await self._attachments.attach(project, items, held, param)
+        attached, attached_bytes = await self._attachments.attach(project, items, held, param, spares=spares)
         resolved = await self._resolved(project, attached, held, param)
         return replace(resolved, bytes=resolved.bytes + attached_bytes)
 

@@ -154,22 +154,22 @@ async def test_what_others_than_the_translation_refuse_names_the_senders_fields(
         assert (answer.status_code, error_of(answer)["type"]) == expected, (method, path, headers)
 
 
-async def test_an_image_that_the_model_does_not_take_is_left_out_and_the_model_is_told(
-    api: Api, player: Player
-) -> None:
+async def test_what_the_model_cannot_be_shown_is_left_out_and_the_model_is_told(api: Api, player: Player) -> None:
     """An agent sends it again with each request: what is refused once ends the session."""
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
     used = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
     seen = {"type": "tool_result", "tool_use_id": "t", "content": [image]}
-    turns = ("user", [{"type": "text", "text": "Look!"}, image]), ("assistant", [used]), ("user", [seen])
+    scan = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAEC"}}
+    turns = ("user", [{"type": "text", "text": "Look!"}, image]), ("assistant", [used]), ("user", [seen, scan])
     async with player.at_work("Hi"):
         asked = [{"role": role, "content": content} for role, content in turns]
         answer = await post(api, messages=asked, store=True)
         assert answer.status_code == 200
         items = await api.client.get(f"/v1/responses/{answer.headers['x-longhaul-response']}/input_items?order=asc")
     said = {"type": "input_text", "text": f"[An image was left out here: the model '{MODEL}' takes no images.]"}
-    first, _, last = items.json()["data"]
+    first, _, last, document = items.json()["data"]
     assert (first["content"][1], last["output"]) == (said, [said])
+    assert document["content"][0]["text"].startswith("[The file was left out: the file 'document.pdf' cannot be used: ")
 
 
 async def test_an_effort_that_the_model_does_not_take_is_the_nearest_one(api: Api, player: Player) -> None:
