@@ -1,7 +1,7 @@
-"""Chat completions beside those of `vllm serve`: the same tiny models, the same requests, field by field.
+"""Chat completions and messages beside those of `vllm serve`: the same tiny models, the same requests, field by field.
 
 The demo model calls tools in the form of hermes and reasons; the tiny gpt-oss speaks harmony. The two servers run one
-after the other, and a test compares what they answered. What may differ is in `docs/chat.md`.
+after the other, and a test compares what they answered. What may differ is in `docs/chat.md` and `docs/messages.md`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pytest
 from config.models import ServedModel
 from tests.bench.contenders.models import NAME, Served
 from tests.bench.contenders.peer import Peer
+from tests.e2e import message_peer
 from tests.e2e.gpt_oss import toml
 from tests.engine.cases import demo_model
 from tests.models.gpt_oss_folder import gpt_oss_model
@@ -191,11 +192,11 @@ def _top(token: Json) -> list[tuple[float, str]]:
 
 
 @contextmanager
-def vllm_answers(peer: ChatPeer, cases: dict[str, Json]) -> Iterator[Answers]:
+def vllm_answers(peer: ChatPeer, cases: dict[str, Json]) -> Iterator[tuple[Answers, message_peer.Told]]:
     with asyncio.Runner() as runner:
         try:
             runner.run(peer.start())
-            yield ask_all(peer.url, NAME, cases)
+            yield ask_all(peer.url, NAME, cases), message_peer.ask_all(peer.url, NAME)
         finally:
             runner.run(peer.stop())
 
@@ -218,6 +219,8 @@ class Both:
     model: str
     longhaul: Answers
     vllm: Answers
+    messages: tuple[message_peer.Told, message_peer.Told]
+    """Of Longhaul, and of vLLM."""
 
 
 @pytest.fixture(scope="module")
@@ -246,11 +249,12 @@ def both(request: pytest.FixtureRequest) -> Both:
     model = demo_model() if is_demo else gpt_oss_model()
     parsers = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3"} if is_demo else {"tool_call_parser": "openai"}
     cases = DEMO_CASES if is_demo else GPT_OSS_CASES
-    with open_folder() as folder, vllm_answers(ChatPeer(folder, model, **parsers), cases) as theirs:
+    with open_folder() as folder, vllm_answers(ChatPeer(folder, model, **parsers), cases) as (theirs, told):
         pass
     longhaul: Longhaul = request.getfixturevalue("demo" if is_demo else "gpt_oss")
     name = "demo" if is_demo else "tiny-gpt-oss"
-    return Both(request.param, ask_all(longhaul.url, name, cases), theirs)
+    messages = message_peer.ask_all(longhaul.url, name)
+    return Both(request.param, ask_all(longhaul.url, name, cases), theirs, (messages, told))
 
 
 def test_every_answer_is_vllms(both: Both) -> None:
@@ -261,6 +265,31 @@ def test_every_answer_is_vllms(both: Both) -> None:
             case = name if (name, field) in DIFFERENT[both.model] else f"{name}, {'' if stream else 'not '}streamed"
             found[case, field] = (ours[field], theirs[field])
     assert found.keys() == DIFFERENT[both.model], found
+
+
+FORCED = {(case, field) for case in ("any", "named") for field in ("usage", "text", "ends", "calls")}
+MESSAGES_DIFFERENT = {
+    "demo": {*FORCED, ("none", "usage"), ("failed result", "usage"), ("failed result", "text")},
+    "gpt-oss": {
+        *((case, "thinking") for case in message_peer.CASES),
+        *(("stop", "text"), ("none", "usage"), ("failed result", "usage")),
+    },
+}
+"""The page says why."""
+
+
+def test_every_message_is_vllms(both: Both) -> None:
+    ours, theirs = both.messages
+    found: dict[tuple[str, str], Any] = {}
+    for (name, stream), answer in ours.answers.items():
+        other = theirs.answers[name, stream]
+        for field in answer.keys() | other.keys():
+            if (value := answer.get(field)) != other.get(field):
+                found[name, field] = (stream, value, other.get(field))
+    assert found.keys() == MESSAGES_DIFFERENT[both.model], found
+    faults = {name: (status, theirs.faults[name]) for name, status in ours.faults.items()}
+    different = {name: statuses for name, statuses in faults.items() if statuses[0] != statuses[1]}
+    assert different == ({"no messages": (400, 200)} if both.model == "gpt-oss" else {})
 
 
 def alike(ours: Any, theirs: Any) -> bool:
