@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from app.messages.request import HINTS, REFUSED, CountMessageTokens, CreateMessage
 from tests.clients.adapters import opened
 from tests.clients.target import REPORT, Target
-from tests.support.node_clients import NodeClient
+from tests.support.node_clients import NodeClient, program
 from tests.support.tool_servers import call, turns
 
 Node = Callable[..., Any]
@@ -66,3 +68,14 @@ def test_agents_remember_hand_off_and_find_their_tools(of: Node, scripted_target
 
 def test_anthropic_lists_the_models(of: Node, scripted_target: Target) -> None:
     assert scripted_target.model in of("anthropic_js", "messages").models()
+
+
+@pytest.mark.parametrize("place", ["messages", "beta/messages"])
+def test_every_field_of_anthropic_s_requests_is_known(place: str) -> None:
+    """tests/unit/messages does the same with the Python package."""
+    types = program(f"@anthropic-ai/sdk/resources/{place}/messages.d.ts").read_text(encoding="utf-8")
+    for name, model in (("MessageCreateParamsBase", CreateMessage), ("MessageCountTokensParams", CountMessageTokens)):
+        _, _, rest = types.partition(f"\nexport interface {name} {{\n")
+        fields = re.findall(r"^    (\w+)\??:", rest.partition("\n}\n")[0], re.MULTILINE)
+        assert len(fields) > 5
+        assert set(fields) <= {*model.model_fields, *HINTS, *REFUSED}, name
