@@ -299,3 +299,22 @@ def test_a_line_feed_in_the_json_of_a_call_of_deepseek_is_read() -> None:
     tokens = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
     deltas = read(made("deepseek_v31", SPECS["auto"]), tokenizer, SPECS["auto"], tokens)
     assert deltas == (CallStart("get_weather"), CallArguments(written))
+
+
+NO_ARGUMENTS = {
+    "functiongemma": "<start_function_call>call:get_time{{}}<end_function_call>",
+    "hermes": '<tool_call>\n{{"name": "get_time", "arguments": {{}}}}\n</tool_call>',
+    "llama3_json": '{{"name": "get_time", "parameters": {{}}}}',
+    "qwen3_coder": "<tool_call>\n<function=get_time>\n</function>\n</tool_call>",
+}
+"""How a call without arguments is written."""
+
+
+@pytest.mark.parametrize("parser", NO_ARGUMENTS)
+def test_a_call_without_arguments_has_an_empty_object(parser: str) -> None:
+    tokenizer, _ = walker_of(parser)
+    asked = spec(AUTO, (Tool("get_time", None, closed(), False, "tools[0]"),))
+    tokens = tokenizer.encode(NO_ARGUMENTS[parser].format(), add_special_tokens=False)
+    assert calls_of(read(made(parser, asked), tokenizer, asked, [*tokens, tokenizer.eos_token_id])) == [
+        ("get_time", "{}")
+    ]

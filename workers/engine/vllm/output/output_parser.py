@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
@@ -16,6 +17,8 @@ from workers.engine.vllm.errors import error_message
 
 _CALL_ID = "[CALL_ID]"
 """Mistral Small 3.2 may write a call's id behind its name; vLLM's parser takes it for a part of the name."""
+_NO_ARGUMENTS = re.compile(r"\{\s*\}")
+"""Several of vLLM's parsers return nothing for a call's empty object."""
 _MAX_MARK = 64
 """Characters; no parser's mark of a call is longer."""
 
@@ -68,6 +71,8 @@ class VllmOutputParser:
     ) -> None:
         self._parser = parsers.StreamingParser(parser, request, prompt, listed=listed)
         self._call_index = -1
+        self._bare_call: str | None = None
+        """Text since the call that has begun; None: it has arguments, or there is no call."""
         self._withheld = ""
         """Text that went into the parser since it last returned something."""
 
@@ -78,11 +83,14 @@ class VllmOutputParser:
         deltas = self._read("", (), finished=True)
         if cut:  # a call that begins only now has half a name
             return list(takewhile(lambda delta: not isinstance(delta, CallStart), deltas))
+        deltas += self._empty_arguments()
         return deltas or self._unfinished_call_start()
 
     def _read(self, text: str, token_ids: Sequence[int], *, finished: bool) -> list[Delta]:
         message = self._parser.feed(text, token_ids, finished=finished)
         self._withheld += text
+        if self._bare_call is not None:
+            self._bare_call += text
         if message is None:
             self._withheld = self._withheld[-_MAX_MARK:]
             return []
@@ -92,7 +100,7 @@ class VllmOutputParser:
         if message.content:
             deltas.append(Text(message.content))
         for call in message.tool_calls or ():
-            deltas += self._call_deltas(call)
+            deltas += self._call_deltas(call, text)
         return deltas
 
     def _unfinished_call_start(self) -> list[Delta]:
@@ -102,11 +110,18 @@ class VllmOutputParser:
             return [Text(self._withheld)]
         return []
 
-    def _call_deltas(self, call: Any) -> list[Delta]:
+    def _empty_arguments(self) -> list[Delta]:
+        """The arguments of a call that has begun, if they are an empty object and the parser did not say so."""
+        bare, self._bare_call = self._bare_call, None
+        return [CallArguments("{}")] if bare is not None and _NO_ARGUMENTS.search(bare) else []
+
+    def _call_deltas(self, call: Any, text: str) -> list[Delta]:
         deltas: list[Delta] = []
         if call.function is not None and call.function.name:
-            self._call_index = call.index
+            deltas += self._empty_arguments()
+            self._call_index, self._bare_call = call.index, text
             deltas.append(CallStart(call.function.name.partition(_CALL_ID)[0]))
         if call.function is not None and call.function.arguments and call.index == self._call_index:
             deltas.append(CallArguments(call.function.arguments))
+            self._bare_call = None
         return deltas
