@@ -13,7 +13,6 @@ from app.access.new_keys import (
     add_key,
     check_given,
     check_key_count,
-    check_lifetime,
     check_name,
     check_scopes,
     insert_key,
@@ -21,14 +20,13 @@ from app.access.new_keys import (
     lock_project,
 )
 from app.access.project_limits import put_limits
-from app.access.project_rules import check_days, check_permitted, check_tier, check_weight
 from app.protocol.limits import ALL_MODELS, LimitKind
-from app.protocol.requests.bodies.organization import MAX_KEY_SECONDS
+from app.protocol.requests.bodies.organization import MAX_NAME_CHARS
 from app.store.database import Connection
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import api_keys, projects
 from app.store.tenants.api_keys import KeyRow
-from app.store.tenants.projects import EVERYTHING, ProjectRow
+from app.store.tenants.projects import ALL, EVERYTHING, NOT, ProjectRow
 from config.settings import LimitName
 
 MAX_PROJECTS = 10_000
@@ -39,7 +37,10 @@ DEFAULT_OVERLAP_SECONDS = 86400.0
 
 
 class Administration:
-    """What operators do with projects and keys. Every method raises AdministrationError and StoreUnavailable."""
+    """What operators do with projects and keys. Every method raises AdministrationError and StoreUnavailable.
+
+    The models of requests have checked what is a number, a tier or a list's length.
+    """
 
     def __init__(self, changes: Changes, new_project_limits: Mapping[LimitName, int]) -> None:
         self._changes = changes
@@ -60,9 +61,7 @@ class Administration:
         the limits of new projects.
         """
         check_name(name)
-        check_permitted(models, tool_servers)
-        check_tier(top_tier)
-        check_weight(weight)
+        _check_permitted(models, tool_servers)
         async with self._changes.begin() as change:
             if await projects.count(change.connection) >= MAX_PROJECTS:
                 raise AdministrationError(f"there are {MAX_PROJECTS} projects already, the limit")
@@ -96,18 +95,12 @@ class Administration:
         lists = {"models": models, "tool_servers": tool_servers}
         others = {"name": name, "top_tier": top_tier, "weight": weight, "conversation_days": conversation_days}
         values: dict[str, Any] = {field: sorted(names) for field, names in lists.items() if names is not None}
-        check_permitted(*values.values())
+        _check_permitted(*values.values())
         values |= {field: value for field, value in others.items() if value is not None}
         if not values:
             return await self.project(project_id)
         if name is not None:
             check_name(name)
-        if top_tier is not None:
-            check_tier(top_tier)
-        if weight is not None:
-            check_weight(weight)
-        if conversation_days is not None:
-            check_days(conversation_days, "conversation_days")
         asked = {"title" if field == "name" else field: value for field, value in values.items()}
         if conversation_days == 0:
             values["conversation_days"] = None
@@ -133,7 +126,6 @@ class Administration:
 
         The project 'default' is not archived: it loses what was made before then, and keeps its keys and limits.
         """
-        check_days(after_days, "after_days")
         async with self._changes.begin() as change:
             before = await lock_project(change, project_id)
             if project_id != DEFAULT_PROJECT and before.archived_at is None:
@@ -163,7 +155,6 @@ class Administration:
         """Sets a key's scopes, and how long it lives from now on; None leaves either as it is."""
         if scopes is not None:
             check_scopes(project, scopes)
-        check_lifetime(lifetime_seconds)
         names = None if scopes is None else sorted(scope.value for scope in scopes)
         async with self._changes.begin() as change:
             await lock_active_project(change, project)
@@ -194,8 +185,6 @@ class Administration:
         The new key has the lifetime that the old one had from its beginning. Where both together would be one key too
         many, only a rotation without an overlap is possible.
         """
-        if not 0 <= overlap_seconds <= MAX_KEY_SECONDS:
-            raise AdministrationError(f"an overlap has 0 to {MAX_KEY_SECONDS} seconds")
         async with self._changes.begin() as change:
             if (project := (await _existing_key(change, key_id)).project) is not None:
                 await lock_project(change, project)  # So nobody deletes its service account meanwhile.
@@ -219,6 +208,14 @@ class Administration:
         async with self._changes.begin() as change:
             await lock_active_project(change, project)
             await put_limits(change, project, model, values)
+
+
+def _check_permitted(*lists: Collection[str]) -> None:
+    for names in lists:
+        if not all(1 <= len(name.removeprefix(NOT)) <= MAX_NAME_CHARS and name.isprintable() for name in names):
+            raise AdministrationError(f"a permitted name has 1 to {MAX_NAME_CHARS} printable characters")
+        if ALL not in names and (denied := sorted(name for name in names if name.startswith(NOT))):
+            raise AdministrationError(f"'{denied[0]}' takes a name from '{ALL}', which is not permitted")
 
 
 async def _note_update(change: Change, project_id: str, requested: Mapping[str, object]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.changes import COMMAND_LINE, AdministrationError, AuditType, Change, NothingThere, new_id
 from app.access.secret import hash_of, is_well_formed, new_secret, shown
-from app.protocol.requests.bodies.organization import MAX_KEY_SECONDS, MAX_NAME_CHARS
+from app.protocol.requests.bodies.organization import MAX_NAME_CHARS
 from app.store.database import Database
 from app.store.tenants import api_keys, projects
 from app.store.tenants.api_keys import KeyRow, NewKey
@@ -16,7 +16,6 @@ from app.store.tenants.projects import ProjectRow
 
 MAX_KEYS = 1000
 """Working keys of one project, or of the operators."""
-MIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,6 @@ async def add_key(
     """Makes a key of a project that is locked, or of the operators (None). Raises AdministrationError."""
     check_name(name)
     check_scopes(project, scopes)
-    check_lifetime(lifetime_seconds)
     await check_given(change, _names(scopes), lifetime_seconds)
     await check_key_count(change, project)
     return await insert_key(change, project, name, _names(scopes), lifetime_seconds, service_account)
@@ -127,12 +125,6 @@ async def lock_active_project(change: Change, project_id: str) -> ProjectRow:
 def check_name(name: str) -> None:
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
         raise AdministrationError(f"a name has 1 to {MAX_NAME_CHARS} printable characters", "name")
-
-
-def check_lifetime(seconds: float | None) -> None:
-    if seconds is not None and not MIN_SECONDS <= seconds <= MAX_KEY_SECONDS:
-        message = f"a key may live for {MIN_SECONDS:g} to {MAX_KEY_SECONDS} seconds"
-        raise AdministrationError(message, "expires_in_seconds")
 
 
 async def check_given(change: Change, scopes: Collection[str], seconds: float | None) -> None:

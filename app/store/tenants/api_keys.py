@@ -74,7 +74,6 @@ _IS_OF = "(k.project = :project OR CAST(:project AS text) IS NULL AND k.project 
 _WORKS = "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())"
 _BY_HASH = text(f"{_KEYS} WHERE k.hash = ANY(:hashes)")
 _BY_ID = text(f"{_KEYS} WHERE k.id = :id")
-_OF = text(f"{_KEYS} WHERE {_IS_OF} ORDER BY k.created_at, k.id")
 _LIST = Listing(f"{_KEYS} WHERE {_IS_OF}", "revoked_at IS NULL")
 _COUNT_WORKING = text(f"SELECT count(*) FROM api_keys k WHERE {_IS_OF} AND {_WORKS}")
 _WORKING_ADMIN = text(f"SELECT id FROM api_keys k WHERE scopes @> ARRAY['admin'] AND {_WORKS} LIMIT 1")
@@ -144,11 +143,6 @@ async def find_page(db: Database, project: str | None, page: Page) -> tuple[list
 async def count_working(connection: AsyncConnection, project: str | None) -> int:
     """How many keys of a project, or of the operators, work."""
     return int((await connection.execute(_COUNT_WORKING, {"project": project})).scalar_one())
-
-
-async def find_of(db: Database, project: str | None) -> list[KeyRow]:
-    """The keys of a project, or of the operators, the oldest first."""
-    return [_row(**row._mapping) for row in await db.execute(_OF, {"project": project})]
 
 
 async def create(connection: AsyncConnection, new: NewKey) -> KeyRow:

@@ -20,6 +20,7 @@ from app.store.tenants import api_keys, limits, projects, service_accounts
 from app.store.tenants.projects import EVERYTHING
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
+from tests.support.tenants import keys_of
 from tests.support.waiting import until
 
 
@@ -28,7 +29,7 @@ async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -
     async with db.autocommit() as connection:
         dumped = str((await connection.execute(text("SELECT api_keys::text FROM api_keys"))).scalars().all())
     assert made.secret not in dumped and made.secret[10:-4] not in dumped
-    (row,) = await api_keys.find_of(admin.db, "default")
+    (row,) = await keys_of(admin.db, "default")
     assert (row.hash, row.shown) == (hash_of(made.secret), shown(made.secret))
     assert (row.project, row.name, row.scopes) == ("default", "mine", ("responses",))
     assert row.expires_at is row.last_used_at is row.revoked_at is None
@@ -59,14 +60,7 @@ async def test_a_weight_is_set_and_noted(admin: Administration, db: Database) ->
         assert (await connection.execute(text(statement))).scalar_one() == {"weight": 0.5}
 
 
-async def test_weights_lifetimes_and_names_have_bounds(admin: Administration) -> None:
-    nan, endless = float("nan"), float("inf")
-    for weight in (0.0, 0.0009, 1001.0, -1.0, nan, endless):
-        with pytest.raises(AdministrationError, match=r"a number from 0\.001 to 1000"):
-            await admin.change_project("default", weight=weight)
-    for lifetime in (0.5, 1e12, nan, endless):
-        with pytest.raises(AdministrationError, match="a key may live for 1 to"):
-            await admin.create_key("default", "mine", PROJECT_SCOPES, lifetime)
+async def test_names_have_bounds(admin: Administration) -> None:
     for name in ("", "x" * 201, "two\nlines", "nul\0"):
         with pytest.raises(AdministrationError, match="1 to 200 printable characters"):
             await admin.create_project(name)
@@ -121,7 +115,7 @@ async def test_projects_and_keys_that_are_made_at_once_keep_their_bounds(
         creating = (admin.create_key(project, f"{n}", scopes) for n in range(8))
         made = await asyncio.gather(*creating, return_exceptions=True)
         assert sum(isinstance(each, AdministrationError) for each in made) == 6
-        works = await api_keys.find_of(admin.db, project)
+        works = await keys_of(admin.db, project)
         assert len(works) == 2
         await admin.revoke_key(works[0].id)
         await admin.create_key(project, "another", scopes)
@@ -136,7 +130,7 @@ async def test_a_rotation_at_the_bound_leaves_no_overlap(
         await admin.rotate_key(old.row.id, 50)
     assert (await admin.key("default", old.row.id)).state == "works"
     new = await admin.rotate_key(old.row.id, 0)
-    assert [row.id for row in await api_keys.find_of(admin.db, "default") if row.state == "works"] == [new.row.id]
+    assert [row.id for row in await keys_of(admin.db, "default") if row.state == "works"] == [new.row.id]
 
 
 async def test_a_key_is_revoked_once_and_rotated_no_more(admin: Administration) -> None:
@@ -153,7 +147,7 @@ async def test_a_key_is_revoked_once_and_rotated_no_more(admin: Administration) 
 async def test_rotation_lets_both_keys_work_for_the_overlap(admin: Administration) -> None:
     old = await admin.create_key("default", "mine", {Scope.READ}, 1000)
     new = await admin.rotate_key(old.row.id, 50)
-    before, after = await api_keys.find_of(admin.db, "default")
+    before, after = await keys_of(admin.db, "default")
     assert (before.id, after.id) == (old.row.id, new.row.id)
     assert (after.project, after.name, after.scopes) == ("default", "mine", ("read",))
     assert before.remaining_seconds is not None and 0 < before.remaining_seconds <= 50
@@ -173,7 +167,7 @@ async def test_a_key_that_is_rotated_twice_makes_keys_that_last_as_it_was_to(adm
 async def test_rotation_never_lengthens_a_key_s_life(admin: Administration) -> None:
     old = await admin.create_key("default", "mine", PROJECT_SCOPES, 10)
     await admin.rotate_key(old.row.id, 1000)
-    before, _ = await api_keys.find_of(admin.db, "default")
+    before, _ = await keys_of(admin.db, "default")
     assert before.expires_at == old.row.expires_at
 
 
@@ -200,7 +194,7 @@ async def test_processes_that_start_together_make_one_first_key(db: Database, ad
     kept: list[str] = []
     made = await asyncio.gather(*(create_first_key(db, kept.append) for _ in range(5)))
     assert sorted(made) == [False] * 4 + [True]
-    (row,) = await api_keys.find_of(admin.db, None)
+    (row,) = await keys_of(admin.db, None)
     assert row.hash == hash_of(kept[0]) and {Scope(name) for name in row.scopes} == OPERATOR_SCOPES
     assert not await create_first_key(db, kept.append)
     await admin.revoke_key(row.id)
@@ -208,7 +202,7 @@ async def test_processes_that_start_together_make_one_first_key(db: Database, ad
     secret = new_secret()
     made = await asyncio.gather(*(create_given_key(db, secret) for _ in range(5)))
     assert sorted(made) == [False] * 4 + [True], "one that they are given is made once, too"
-    row = (await api_keys.find_of(admin.db, None))[-1]
+    row = (await keys_of(admin.db, None))[-1]
     assert row.hash == hash_of(secret) and {Scope(name) for name in row.scopes} == OPERATOR_SCOPES
 
 
@@ -217,7 +211,7 @@ async def test_a_given_key_that_cannot_administer_is_refused(db: Database, admin
         await create_given_key(db, "hunter2")
     secret = new_secret()
     await create_given_key(db, secret)
-    (row,) = await api_keys.find_of(admin.db, None)
+    (row,) = await keys_of(admin.db, None)
     await admin.revoke_key(row.id)
     with pytest.raises(AdministrationError, match="this key is revoked"):
         await create_given_key(db, secret)
@@ -232,7 +226,7 @@ async def test_a_first_key_that_cannot_be_kept_is_not_made(db: Database, admin: 
 
     with pytest.raises(LookupError, match="full"):
         await create_first_key(db, fail)
-    assert await api_keys.find_of(admin.db, None) == []
+    assert await keys_of(admin.db, None) == []
 
 
 async def test_uses_that_processes_note_in_other_orders_wait_for_no_circle(db: Database) -> None:
@@ -265,7 +259,7 @@ async def test_uses_that_processes_note_in_other_orders_wait_for_no_circle(db: D
 async def test_the_time_of_a_use_never_goes_back(db: Database, admin: Administration) -> None:
     made = await admin.create_key("default", "mine", PROJECT_SCOPES)
     await api_keys.mark_used(db, {made.row.id: 1.0})
-    (row,) = await api_keys.find_of(admin.db, "default")
+    (row,) = await keys_of(admin.db, "default")
     await api_keys.mark_used(db, {made.row.id: 100.0})
     assert row.last_used_at is not None
-    assert (await api_keys.find_of(admin.db, "default"))[0].last_used_at == row.last_used_at
+    assert (await keys_of(admin.db, "default"))[0].last_used_at == row.last_used_at

@@ -19,6 +19,7 @@ from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.tenants import api_keys
 from app.streaming.pubsub import PubSub
+from tests.support.tenants import keys_of
 from tests.support.waiting import until
 
 NEVER = 1000.0
@@ -181,7 +182,7 @@ async def test_the_last_use_is_noted(directory: Directory, admin: Administration
     with (await known(directory, made.secret)).in_use():
         pass
     await directory.close()
-    (row,) = await api_keys.find_of(admin.db, "default")
+    (row,) = await keys_of(admin.db, "default")
     assert row.last_used_at is not None and row.last_used_at >= row.created_at
 
 

@@ -17,7 +17,6 @@ from app.access.administration import Administration
 from app.access.changes import AdministrationError
 from app.api.rate_limits import HEADERS
 from app.protocol.limits import LimitKind
-from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.store.database import Database
 from app.store.tenants import limits
 from app.streaming.pubsub import PubSub
@@ -288,8 +287,6 @@ async def test_no_response_gets_a_better_tier_than_its_project(
     assert refused.status_code == 400 and refused.json()["error"]["param"] == "priority"
     assert "6 or more" in refused.json()["error"]["message"]
     assert (await calling.post(background=True, priority=7)).status_code == 200
-    with pytest.raises(AdministrationError, match="flex, default, priority"):
-        await admin.change_project(mine.project, top_tier="best")
     assert (await admin.change_project(mine.project, top_tier="priority")).top_tier == "priority"
 
     async def served() -> bool:
@@ -309,9 +306,6 @@ async def test_limits_are_listed_and_removed_and_have_bounds(
     assert found == [(mine.project, "*", daily, 5), (mine.project, MODEL, daily, 7)]
     await admin.set_limits(mine.project, "*", {daily: None})
     assert [row.model for row in await limits.find(admin.db, mine.project)] == [MODEL]
-    for value in (0, -1, NO_LIMIT, 2**53 + 1):
-        with pytest.raises(AdministrationError, match="a number from 1 to"):
-            await admin.set_limits(mine.project, "*", {daily: value})
     with pytest.raises(AdministrationError, match="no project 'proj_none'"):
         await admin.set_limits("proj_none", "*", {daily: 5})
     monkeypatch.setattr("app.access.project_limits.MAX_LIMITS", 1)

@@ -144,7 +144,7 @@ class SetLimit(RequestModel, json_schema_extra={"examples": [{"kind": "tokens_pe
 
     kind: Annotated[LimitKind, Field(strict=False)]
     model: Name = ALL_MODELS
-    value: LimitValue | None = None
+    value: Annotated[int, Field(ge=1, lt=NO_LIMIT)] | None = None
     """None: no limit."""
 
 
