@@ -57,7 +57,7 @@ class NothingThere(AdministrationError):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who makes a change: the holder of a key, or (None) somebody at a shell of the operators' machine."""
+    """Who makes a change: the holder of a key, or (None) somebody without one, or `longhaul migrate`."""
 
     key_id: str | None = None
     address: str | None = None

@@ -20,7 +20,7 @@ from app.store.tenants.audit import AuditRow
 from app.store.tenants.projects import ALL, NOT, ProjectRow
 
 COMMAND_LINE = "command-line"
-"""Who acted, if it was no API key: a command on a machine of the operators."""
+"""Who acted, if it was no API key: `longhaul migrate`, or somebody who was asked for none."""
 OPERATORS = "operators"
 """Admin keys belong to no person here."""
 

@@ -71,7 +71,7 @@ class Names:
 
     def actor(self, key_id: str | None) -> str:
         if key_id is None:
-            return "a command beside the services"
+            return "somebody without a key"
         return f"{self.keys[key_id]} ({key_id})" if key_id in self.keys else key_id
 
 

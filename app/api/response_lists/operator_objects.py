@@ -124,7 +124,7 @@ class Action(RowShape):
     filter: Json
     reason: str
     actor: str | None
-    """The id of an API key; null: a command on a machine of the operators."""
+    """The id of an API key; null: no key was asked for."""
     created_at: Seconds
     finished_at: Seconds | None
     matched: int

@@ -52,7 +52,7 @@ class NewAction:
     only: ResponseFilter
     reason: str
     actor: str | None
-    """The id of the API key; None: a command on a machine of the operators."""
+    """The id of the API key; None: no key was asked for."""
     matched: int
     """How many responses match now."""
     batches: int = 0

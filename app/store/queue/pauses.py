@@ -21,7 +21,7 @@ class PauseRow:
     since: datetime
     reason: str | None
     actor: str | None
-    """The id of the operator's API key; None: a command on a machine of the operators."""
+    """The id of the operator's API key; None: no key was asked for."""
 
 
 _PAUSE = text(

@@ -47,7 +47,7 @@ class NewEntry:
     type: str
     """A type of OpenAI's audit log, such as `project.created`."""
     actor: str | None
-    """The id of the API key; None: a command on a machine of the operators."""
+    """The id of the API key; None: no key was asked for, or `longhaul migrate`."""
     project: str | None
     resource: str
     """The id of what was changed."""
@@ -80,7 +80,7 @@ class AuditFilter:
     types: Collection[str] = ()
     actors: Collection[str] = ()
     from_command_line: bool = False
-    """With `actors`: entries of the operators' commands, too."""
+    """With `actors`: entries of changes without a key, too."""
     projects: Collection[str] = ()
     resources: Collection[str] = ()
     since: datetime | None = None

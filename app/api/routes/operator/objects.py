@@ -96,7 +96,7 @@ class Pause(RowShape):
     since: Seconds
     reason: str | None
     actor: str | None
-    """The id of the operator's API key; null: a command on a machine of the operators."""
+    """The id of the operator's API key; null: no key was asked for."""
 
 
 class ClassStatus(RowShape):

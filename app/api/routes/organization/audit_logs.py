@@ -24,7 +24,7 @@ router = organization_router("audit_logs")
 
 class AuditQuery(BothWaysQuery):
     event_types: Names = Field((), description="Entries of these types only.")
-    actor_ids: Names = Field((), description="What these keys did only; `command-line` stands for commands.")
+    actor_ids: Names = Field((), description="What these keys did only; `command-line` stands for those without a key.")
     actor_emails: Names = Field((), description="Not supported: nobody has an email address here.")
     project_ids: Names = Field((), description="Entries of these projects only.")
     resource_ids: Names = Field((), description="Entries about these ids only.")
