@@ -14,6 +14,7 @@ import pytest
 
 ENGINES = (
     "tests/e2e/test_main_job.py",
+    "tests/e2e/test_messages.py",
     "tests/e2e/test_attached.py",
     "tests/e2e/test_chat_peer.py",
     "tests/e2e/test_gpt_oss.py",
