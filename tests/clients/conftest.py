@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,7 +10,6 @@ from functools import cache
 import pytest
 from openai import OpenAI
 
-from config.settings import CHECKOUT
 from tests.clients.target import SCRIPTED, Target, demo_script
 from tests.support.longhaul import Longhaul
 from tests.support.node_clients import NodeClient, node_client
@@ -27,9 +25,7 @@ def target(request: pytest.FixtureRequest) -> Target:
     if getattr(request, "param", "scripted") == "scripted":
         target: Target = request.getfixturevalue("scripted_target")
         return target
-    file = CHECKOUT / "config" / "demo" / "script.json"
-    talks = {talk["name"]: talk["messages"] for talk in json.loads(file.read_text(encoding="utf-8"))}
-    return Target(request.getfixturevalue("longhaul"), "longhaul-demo", demo_script(talks))
+    return Target(request.getfixturevalue("longhaul"), "longhaul-demo", demo_script())
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from config.settings import CHECKOUT
 from tests.support.longhaul import Longhaul
 
 ON_BOTH_ENGINES = pytest.mark.parametrize(
@@ -113,8 +114,10 @@ SCRIPTED = Script(
 )
 
 
-def demo_script(talks: dict[str, list[dict[str, Any]]]) -> Script:
-    """Returns the questions that the demo model was trained on; `talks` are its conversations by name."""
+def demo_script() -> Script:
+    """The questions that the demo model was trained on."""
+    file = CHECKOUT / "config" / "demo" / "script.json"
+    talks = {talk["name"]: talk["messages"] for talk in json.loads(file.read_text(encoding="utf-8"))}
     hello, story, weather, paris, name = (
         [message["content"] for message in talks[talk]]
         for talk in ("hello", "story", "weather_Paris", "json", "name_Ada")

@@ -16,6 +16,12 @@ def said(text: str) -> Any:
     return [{"role": "user", "content": text}]
 
 
+def exact(target: Target, api: str) -> Any:
+    """Whatever the models file says: the likeliest tokens, and no reasoning."""
+    effort: Any = {"reasoning": {"effort": "none"}} if api == "responses" else {"reasoning_effort": "none"}
+    return {"model": target.model, "temperature": 0, **effort}
+
+
 class get_weather(openai.BaseModel):  # the name of the call
     city: str
 
@@ -49,17 +55,17 @@ def test_a_parsed_stream_and_a_parsed_tool_of_completions_go_back(client: OpenAI
 @ON_BOTH_ENGINES
 def test_json_mode_and_log_probabilities(client: OpenAI, target: Target) -> None:
     form: Any = {"type": "json_object"}
-    response = client.responses.create(model=target.model, input=target.script.paris, text={"format": form})
-    asked: Any = {"model": target.model, "messages": said(target.script.paris), "response_format": form}
+    response = client.responses.create(input=target.script.paris, text={"format": form}, **exact(target, "responses"))
+    asked: Any = {"messages": said(target.script.paris), "response_format": form, **exact(target, "chat")}
     content = client.chat.completions.create(**asked).choices[0].message.content
     assert [City.model_validate_json(text or "") for text in (response.output_text, content)] == [PARIS, PARIS]
 
     included: Any = ["message.output_text.logprobs"]
     message: Any = client.responses.create(
-        model=target.model, input=target.script.hello, include=included, top_logprobs=2
+        input=target.script.hello, include=included, top_logprobs=2, **exact(target, "responses")
     ).output[0]
     choice: Any = client.chat.completions.create(
-        model=target.model, messages=said(target.script.hello), logprobs=True, top_logprobs=2
+        messages=said(target.script.hello), logprobs=True, top_logprobs=2, **exact(target, "chat")
     ).choices[0]
     for logprobs in (message.content[0].logprobs, choice.logprobs.content):
         assert "".join(each.token for each in logprobs) == target.script.hello_answer
@@ -110,7 +116,7 @@ def test_websocket(client: OpenAI, target: Target) -> None:
     with client.responses.connect() as connection:
 
         def final(**asked: Any) -> Any:
-            connection.response.create(model=target.model, store=False, **asked)
+            connection.response.create(store=False, **asked, **exact(target, "responses"))
             for event in connection:
                 assert event.type != "error", event
                 if event.type == "response.completed":

@@ -1,15 +1,19 @@
-"""A vLLM server that runs already: `vllm serve` and `longhaul up --upstream`, each killed in the middle."""
+"""A vLLM server that runs already: `vllm serve`, and `longhaul up --upstream` of the wheel alone, each killed in the
+middle."""
 
 from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
+from openai import OpenAI
 
+from tests.clients import test_openai
+from tests.clients.target import Target, demo_script
 from tests.e2e.test_main_job import events_of, raw_stream
 from tests.engine.cases import demo_model
 from tests.support import grammar
@@ -18,6 +22,7 @@ from tests.support.longhaul import Longhaul, send_all
 from tests.support.services import open_folder
 from tests.support.vllm_serve import VllmServe
 from tests.support.waiting import until_sync
+from tests.support.wheels import install
 
 pytestmark = [pytest.mark.vllm, pytest.mark.long]
 
@@ -49,8 +54,11 @@ def server() -> Iterator[VllmServe]:
 
 @pytest.fixture(scope="module")
 def attached(server: VllmServe) -> Iterator[Longhaul]:
-    with open_folder() as folder, running(Longhaul(folder / "home", upstream=server.url)) as installation:
-        yield installation
+    """From an environment with the wheel and its declared dependencies alone."""
+    with open_folder() as folder:
+        longhaul = Longhaul(folder / "home", upstream=server.url, command=install(folder, "cpu"))
+        with running(longhaul) as installation:
+            yield installation
 
 
 def bodies() -> list[dict[str, Any]]:
@@ -97,6 +105,20 @@ def kill_worker(longhaul: Longhaul) -> None:
     workers = longhaul.named(("celeryd",))
     assert workers
     send_all(workers, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        test_openai.test_json_mode_and_log_probabilities,
+        test_openai.test_background_is_polled_cancelled_and_deleted,
+        test_openai.test_websocket,
+    ],
+)
+@pytest.mark.filterwarnings(r"ignore:connect\(\) must be used as a context manager:DeprecationWarning")
+def test_the_openai_client(attached: Longhaul, check: Callable[[OpenAI, Target], None]) -> None:
+    with attached.client() as client:
+        check(client, Target(attached, MODEL, demo_script()))
 
 
 def test_no_kill_of_worker_or_server_changes_an_answer(server: VllmServe, attached: Longhaul) -> None:

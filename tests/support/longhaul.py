@@ -42,13 +42,15 @@ class Longhaul:
         workers: int = 1,
         model: str | None = None,
         upstream: str | None = None,
+        command: Path = COMMAND,
         **environment: str,
     ) -> None:
         self.home = home
         self.port = free_port()
         self.flower_port = free_port()
         self.log = home.parent / f"{home.name}.log"
-        self._arguments = [str(COMMAND), "up", "--workers", str(workers), *(("--model", model) if model else ())]
+        self._folder = None if command == COMMAND else home.parent  # in a checkout Python finds what a wheel may lack
+        self._arguments = [str(command), "up", "--workers", str(workers), *(("--model", model) if model else ())]
         self._arguments += ["--upstream", upstream] if upstream else []
         self._environment = {
             **os.environ,
@@ -88,7 +90,12 @@ class Longhaul:
             add_cluster(self.home)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._arguments, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                self._arguments,
+                env=self._environment,
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
         with httpx.Client(base_url=self.url, timeout=5) as http:
             until_sync(lambda: self._is_ready(http), self.ready_seconds, "longhaul up is ready", pause=POLL_SECONDS)
