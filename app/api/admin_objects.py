@@ -250,7 +250,7 @@ class RateLimit(Shape):
         return cls(id=limit_id(model), model=model, **limits)
 
 
-class Limit(Shape):
+class ProjectLimit(Shape):
     """Longhaul's own."""
 
     object: Literal["project.limit"] = "project.limit"
@@ -267,7 +267,7 @@ class Limit(Shape):
 
 class Limits(Shape):
     object: Literal["list"] = "list"
-    data: list[Limit]
+    data: list[ProjectLimit]
 
 
 class UsageResult(Shape):

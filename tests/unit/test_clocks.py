@@ -30,7 +30,6 @@ USES = {
     "app/local/commands/output.py": "the time on an operator's screen",
     "config/logging/lines.py": "the time of a log line",
     "app/local/commands/doctor/clocks.py": "what the clocks of servers are compared with",
-    "app/local/services/valkey.py": "the name of a folder",
 }
 
 

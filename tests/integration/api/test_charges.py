@@ -136,5 +136,5 @@ async def test_a_project_with_a_limit_on_reads_alone_reserves_nothing_and_a_stre
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers] == ["1", "0", "0"]
     assert (await calling.post(background=True)).status_code == 200, "reads take nothing of requests"
-    with pytest.raises(AdministrationError, match="a limit on all of them together"):
+    with pytest.raises(AdministrationError, match="a limit on all models together"):
         await admin.set_limits(mine.project, MODEL, {LimitKind.READS_PER_MINUTE: 1})

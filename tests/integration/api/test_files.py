@@ -411,11 +411,11 @@ class TestLimits:
                 as_caller(bounded, await tenant(admin, "two")) as second,
                 as_caller(bounded, await tenant(admin, "three")) as third,
             ):
-                silent = [
-                    asyncio.create_task(each.client.post("/v1/files", content=form(1, ended), headers=FORM))
-                    for each in (first, first, first, second)
-                ]
-                await until(lambda: bounds.uploads.held == 4)
+                silent = []
+                for each in (first, first, first, second):
+                    sending = each.client.post("/v1/files", content=form(1, ended), headers=FORM)
+                    silent.append(asyncio.create_task(sending))
+                    await until(lambda: bounds.uploads.held == len(silent))  # So none of them waits for another's.
                 answer = await third.client.post("/v1/files", content=form(1), headers=FORM)
                 assert answer.status_code == 200, answer.text
                 ended.set()

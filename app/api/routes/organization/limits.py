@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api.admin_objects import Limit, Limits
+from app.api.admin_objects import Limits, ProjectLimit
 from app.api.dependencies import Runtime, RuntimeOf
 from app.api.routes.organization.common import AdministrationOf, organization_router
 from app.api.routes.route import Sent
@@ -25,4 +25,4 @@ async def set_limit(project_id: str, sent: Sent[SetLimit], runtime: RuntimeOf, t
 
 
 async def _limits(project_id: str, runtime: Runtime) -> Limits:
-    return Limits(data=[Limit.of(state) for state in await limits.states(runtime.db, project_id)])
+    return Limits(data=[ProjectLimit.of(state) for state in await limits.states(runtime.db, project_id)])
