@@ -16,6 +16,7 @@ import orjson
 import pytest
 from hypothesis import Phase, settings
 
+from app.protocol.requests.bodies.organization import MAX_NAME_CHARS
 from tests.support.longhaul import Longhaul
 
 # `make test-long` sends thousands of requests, some to every operation; `pytest --hypothesis-profile everything` more.
@@ -179,7 +180,8 @@ def test_any_request_about_an_existing_resource_gets_a_documented_answer(
     def about_existing(case: Any) -> bool:
         for name in case.path_parameters:
             case.path_parameters[name] = known[name]
-        if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
+        model = case.body.get("model") if isinstance(case.body, dict) else None
+        if isinstance(model, str) and 0 < len(model) <= MAX_NAME_CHARS:  # Others are to be refused.
             case.body["model"] = known["model"]
             for endless in ("ignore_eos", "min_tokens"):  # an answer that fills the context takes minutes
                 case.body.pop(endless, None)

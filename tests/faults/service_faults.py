@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import time
 from contextlib import suppress
@@ -34,8 +33,8 @@ OTHER_PASSWORD = "another-password-of-the-fault-suite"
 Name = Literal["postgres", "valkey"]
 
 
-def away(name: Name, end: Literal["kill", "stop"], most: float = 0.0, *, emptied: bool = False) -> Inflict:
-    """Ends a service, and starts it again after `most` seconds at most, as it was or emptied."""
+def away(name: Name, end: Literal["kill", "stop"], most: float = 0.0) -> Inflict:
+    """Ends a service, and starts it again after `most` seconds at most: Postgres as it was, Valkey empty."""
 
     async def inflict(arena: Arena) -> None:
         server: Server = getattr(arena.fleet.services, name)
@@ -43,8 +42,6 @@ def away(name: Name, end: Literal["kill", "stop"], most: float = 0.0, *, emptied
             await asyncio.to_thread(server.kill if end == "kill" else server.stop)
             if name == "postgres" and end == "kill":
                 arena.crashes.append(time.monotonic())
-            if emptied:
-                await asyncio.to_thread(shutil.rmtree, arena.fleet.services.folder / "home" / name)
             await asyncio.sleep(arena.seconds(0, most))
             await started(server)
 

@@ -14,7 +14,7 @@ KINDS = frozenset(
         "engine: dies of a request",
         "api: kill -9",
         "maintenance: kill -9",
-        "valkey: killed, started empty",
+        "valkey: killed",
         "valkey: password changed",
         "postgres: failed over",
         "postgres: killed",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.api.admin_objects import DeletedObject, NewKey
 from app.api.dependencies import CallerOf
+from app.api.docs.routes import error_answers
 from app.api.routes.organization.common import AdministrationOf, organization_router
 from app.api.routes.route import Sent
 from app.protocol.errors import InvalidRequest
@@ -17,6 +18,7 @@ router = organization_router("api_keys")
     "",
     summary="Create a key of a project, or of the operators",
     description="The answer is the only one that has the key.",
+    responses=error_answers(404),
 )
 async def create_key(sent: Sent[CreateKey], caller: CallerOf, to: AdministrationOf) -> NewKey:
     allowed = caller.scopes & OPERATOR_SCOPES if sent.project is None else PROJECT_SCOPES
