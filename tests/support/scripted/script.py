@@ -46,7 +46,8 @@ _TURNS, _THEN = "/turns ", " /then "
 _SUMMARISE, _SUMMARY = ("Write a summary", "CRITICAL: Respond with TEXT ONLY"), "/summary "
 """How Longhaul, and Claude Code, ask for a summary."""
 SUMMED = 2000
-"""Characters of each text in a summary, which is shorter than what it stands for."""
+"""Characters of each text in a summary, which is shorter than what it stands for, and of a tool's in an answer: what
+agents read is long."""
 _MARKS = {text: token for token, text in MARK_TEXTS.items()}
 _SPLIT = re.compile("(" + "|".join(map(re.escape, _MARKS)) + ")")
 _AROUND = re.compile(
@@ -134,7 +135,8 @@ def reply_to(prompt: Sequence[int]) -> Reply:
     try:
         reply = _COMMANDS[command](rest)
     except (KeyError, ValueError):
-        reply = Reply(text_tokens(f"{'The tool' if role == 'tool' else 'You'} said: {text}"))
+        said = f"The tool said: {text[:SUMMED]}" if role == "tool" else f"You said: {text}"
+        reply = Reply(text_tokens(said))
     return Reply((*reasoning, *reply.tokens), reply.ending) if reasoning else reply
 
 
