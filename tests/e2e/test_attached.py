@@ -1,9 +1,13 @@
 """A vLLM server that runs already: `vllm serve`, and `longhaul up --upstream` of the wheel alone, each killed in the
-middle."""
+middle.
+
+STREAMS=52 .venv/bin/python -m pytest tests/e2e/test_attached.py    # as many streams; 16 by default
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -41,7 +45,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "text": {"format": {"type": "json_schema", "name": "numbers", "strict": True, "schema": SCHEMA}},
     },
 }
-EACH = 4
+EACH = int(os.environ.get("STREAMS", "16")) // len(KINDS)
 """Requests of each kind at once."""
 
 
@@ -77,9 +81,9 @@ def post(longhaul: Longhaul, body: dict[str, Any]) -> str:
         return str(json.loads(first.removeprefix("data: "))["response"]["id"])
 
 
-def read(longhaul: Longhaul, response_id: str) -> dict[str, Any]:
+def read(longhaul: Longhaul, response_id: str, wait: int = 0) -> dict[str, Any]:
     with longhaul.http() as http:
-        found: dict[str, Any] = http.get(f"/v1/responses/{response_id}").raise_for_status().json()
+        found: dict[str, Any] = http.get(f"/v1/responses/{response_id}?wait={wait}").raise_for_status().json()
         return found
 
 
@@ -88,17 +92,22 @@ def text_of(response: dict[str, Any]) -> str:
     return "".join(part["text"] for part in parts)
 
 
-def written(longhaul: Longhaul, ids: list[str], least: int) -> bool:
-    """Whether each has so many characters."""
-    return all(len(str(read(longhaul, each)["output"])) >= least for each in ids)
+def length_of(longhaul: Longhaul, response_id: str) -> int:
+    return len(str(read(longhaul, response_id)["output"]))
+
+
+def wait_for(longhaul: Longhaul, ids: list[str], least: int) -> None:
+    """Until the output of each has so many characters."""
+    for each in ids:
+        until_sync(lambda name=each: length_of(longhaul, name) >= least, TAKEOVER_SECONDS, f"{each} goes on", pause=0.1)
 
 
 def ended(longhaul: Longhaul, ids: list[str]) -> list[dict[str, Any]]:
-    def all_ended() -> list[dict[str, Any]] | None:
-        found = [read(longhaul, each) for each in ids]
-        return found if all(each["status"] not in ("queued", "in_progress") for each in found) else None
+    def end(response_id: str) -> dict[str, Any] | None:
+        found = read(longhaul, response_id, wait=10)
+        return found if found["status"] not in ("queued", "in_progress") else None
 
-    return until_sync(all_ended, TAKEOVER_SECONDS, "all responses end", pause=0.5)
+    return [until_sync(partial(end, each), TAKEOVER_SECONDS, f"{each} ends") for each in ids]
 
 
 def kill_worker(longhaul: Longhaul) -> None:
@@ -124,12 +133,12 @@ def test_the_openai_client(attached: Longhaul, check: Callable[[OpenAI, Target],
 def test_no_kill_of_worker_or_server_changes_an_answer(server: VllmServe, attached: Longhaul) -> None:
     undisturbed = [text_of(each) for each in ended(attached, [post(attached, body) for body in bodies()])]
     ids = [post(attached, body) for body in bodies()]
-    until_sync(partial(written, attached, ids, 200), TAKEOVER_SECONDS, "all have begun", pause=0.2)
+    wait_for(attached, ids, 200)
     kill_worker(attached)
-    lengths = {each: len(str(read(attached, each)["output"])) for each in ids}
-    more = lambda: any(len(str(read(attached, each)["output"])) > lengths[each] + 100 for each in ids)  # noqa: E731
-    until_sync(more, TAKEOVER_SECONDS, "the next worker goes on", pause=0.2)
+    last = ids[-1]
+    wait_for(attached, [last], length_of(attached, last) + 100)
     server.kill()
+    assert "in_progress" in {read(attached, each)["status"] for each in ids}
     server.start()
     found = ended(attached, ids)
     assert [(each["status"], each["error"]) for each in found if each["error"]] == []
@@ -148,7 +157,7 @@ def test_without_the_logits_processor_only_what_has_a_state_fails(server: VllmSe
     )
     (before,) = ended(attached, [post(attached, greedy)])
     ids = [post(attached, greedy), post(attached, seeded)]
-    until_sync(partial(written, attached, ids, 200), TAKEOVER_SECONDS, "both have begun", pause=0.2)
+    wait_for(attached, ids, 200)
     kill_worker(attached)
     continued, refused = ended(attached, ids)
     assert text_of(continued) == text_of(before)
