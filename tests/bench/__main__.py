@@ -17,7 +17,7 @@ import typer
 from app.local.errors import LocalError
 from config.models import load_models
 from config.settings import CHECKOUT, ConfigError
-from tests.bench import neighbours, page, path, told
+from tests.bench import attached, neighbours, page, path, tables, told
 from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Variant
 from tests.bench.contenders.models import DEMO, ENGINE_ARGS, Served
@@ -173,6 +173,28 @@ def told_command(
     async def measure() -> None:
         with open_folder() as folder:
             say(await told.measure(folder, told.Sizes(rate, seconds, rounds), say))
+
+    perform(measure)
+
+
+@cli.command("attached")
+def attached_command(
+    rounds: int = 2,
+    length: Annotated[float, typer.Option(help="Factor of the length of every round.")] = 0.5,
+    streams: Annotated[int, typer.Option(help="Readers while a worker, and then the server, are killed.")] = 8,
+    allow_foreign_engine: AllowForeignEngine = False,
+) -> None:
+    """Measure Longhaul in front of a vLLM that runs: beside that vLLM, and beside an engine of its own."""
+    plan = Plan(attached.CELLS, rounds, length)
+
+    async def measure() -> None:
+        results = Results.begin("attached", rounds=rounds, length=length)
+        with open_folder() as folder:
+            chosen = attached.contenders(folder, Served(engine_args=ENGINE_ARGS))
+            await Comparison(plan, results, say, allow_foreign_engine=allow_foreign_engine).run(chosen)
+        say("\n".join(tables.comparison(results)))
+        with open_folder() as folder:
+            say(await attached.takeovers(folder, streams))
 
     perform(measure)
 
