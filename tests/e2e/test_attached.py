@@ -34,7 +34,7 @@ MODEL = "demo"
 TAKEOVER_SECONDS = 240.0
 LIST = {"type": "array", "items": {"type": "integer"}, "minItems": 300, "maxItems": 300}
 SCHEMA = {"type": "object", "properties": {"numbers": LIST}, "required": ["numbers"], "additionalProperties": False}
-LONG = {"ignore_eos": True, "max_output_tokens": 700}
+LONG = {"ignore_eos": True, "max_output_tokens": 1200}
 KINDS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0, **LONG},
     "seeded": {"temperature": 1.0, "seed": 5, **LONG},
@@ -135,8 +135,7 @@ def test_no_kill_of_worker_or_server_changes_an_answer(server: VllmServe, attach
     ids = [post(attached, body) for body in bodies()]
     wait_for(attached, ids, 200)
     kill_worker(attached)
-    last = ids[-1]
-    wait_for(attached, [last], length_of(attached, last) + 100)
+    wait_for(attached, ids[:1], length_of(attached, ids[0]) + 100)
     server.kill()
     assert "in_progress" in {read(attached, each)["status"] for each in ids}
     server.start()
