@@ -22,11 +22,11 @@ from tests.bench.contenders.models import Served
 from tests.bench.contenders.peer import Peer
 from tests.bench.load import Mode
 from tests.bench.plan import Cell, Name
-from tests.support.installations import running
 from tests.support.longhaul import Longhaul as Installation
 from tests.support.longhaul import send_all
 from tests.support.vllm_serve import VllmServe
 from tests.support.waiting import until
+from workers.engine.vllm.compat.processes import IN_CORE_EXECUTOR
 
 CELLS = tuple(Cell(Mode.STREAM, streams) for streams in (1, 16, 64))
 ATTACHED = "attached"
@@ -57,7 +57,9 @@ class Attached(Longhaul):
 
 
 def contenders(folder: Path, served: Served) -> list[Contender]:
-    server = Peer(Name.PEER, folder, served, "--enable-scale-out")
+    """The server runs the model in its engine's process, as an engine of ours does: on two cores, the worker process
+    that vLLM starts on CPUs would spin on one, and its engine on the other, and leave none to those in front."""
+    server = Peer(Name.PEER, folder, served, "--enable-scale-out", "--distributed-executor-backend", IN_CORE_EXECUTOR)
     return [server, Longhaul(Name.LONGHAUL, folder, served), Attached(folder, served, server)]
 
 
@@ -85,22 +87,32 @@ async def takeovers(folder: Path, streams: int) -> str:
     demo = load_models(CHECKOUT / "config" / "models.toml").models[0]
     with VllmServe(folder, demo) as server:
         await asyncio.to_thread(server.start)
-        with running(Installation(folder / "home", upstream=server.url, workers=2)) as longhaul:
-            async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as http, asyncio.TaskGroup() as group:
-                readers = [Reader() for _ in range(streams)]
-                tasks = [group.create_task(each.read(http, longhaul.url, n)) for n, each in enumerate(readers)]
-                await _all_get_on(readers, 0.0)
-                killed = time.monotonic()
-                send_all(longhaul.named(("celeryd",))[:1], signal.SIGKILL)
-                await _all_get_on(readers, killed)
-                gaps = [after - before for each in readers for before, after in pairwise(each.since(killed))]
-                server.kill()
-                returned = await _returned(http, server)
-                await _all_get_on(readers, returned)
-                waits = [each.since(returned)[1] - returned for each in readers]
-                for task in tasks:
-                    task.cancel()
+        longhaul = Installation(folder / "home", upstream=server.url, workers=2)
+        try:
+            await asyncio.to_thread(longhaul.start)
+            gaps, waits = await _waits(longhaul, server, streams)
+        finally:
+            await asyncio.to_thread(longhaul.stop)
     return f"takeover: {max(gaps):.2f} s when a worker dies, {max(waits):.2f} s after the server's return"
+
+
+async def _waits(longhaul: Installation, server: VllmServe, streams: int) -> tuple[list[float], list[float]]:
+    """Seconds between each reader's events when a worker is killed, and from the server's return to its next event."""
+    async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as http, asyncio.TaskGroup() as group:
+        readers = [Reader() for _ in range(streams)]
+        tasks = [group.create_task(each.read(http, longhaul.url, n)) for n, each in enumerate(readers)]
+        await _all_get_on(readers, 0.0)
+        killed = time.monotonic()
+        send_all(longhaul.named(("celeryd",))[:1], signal.SIGKILL)
+        await _all_get_on(readers, killed)
+        gaps = [after - before for each in readers for before, after in pairwise(each.since(killed))]
+        server.kill()
+        returned = await _returned(http, server)
+        await _all_get_on(readers, returned)
+        waits = [each.since(returned)[1] - returned for each in readers]
+        for task in tasks:
+            task.cancel()
+    return gaps, waits
 
 
 async def _all_get_on(readers: Sequence[Reader], moment: float) -> None:
