@@ -26,6 +26,7 @@ from tests.support.longhaul import Longhaul as Installation
 from tests.support.longhaul import send_all
 from tests.support.vllm_serve import VllmServe
 from tests.support.waiting import until
+from workers.engine.vllm.compat import machine
 from workers.engine.vllm.compat.processes import IN_CORE_EXECUTOR
 
 CELLS = tuple(Cell(Mode.STREAM, streams) for streams in (1, 16, 64))
@@ -57,9 +58,11 @@ class Attached(Longhaul):
 
 
 def contenders(folder: Path, served: Served) -> list[Contender]:
-    """The server runs the model in its engine's process, as an engine of ours does: on two cores, the worker process
-    that vLLM starts on CPUs would spin on one, and its engine on the other, and leave none to those in front."""
-    server = Peer(Name.PEER, folder, served, "--enable-scale-out", "--distributed-executor-backend", IN_CORE_EXECUTOR)
+    """The server computes as an engine of ours does: in its engine's process, and on all cores but one. As vLLM starts
+    it on CPUs, two of its processes spin, and on two cores they leave none to what is in front."""
+    options = ("--enable-scale-out", "--distributed-executor-backend", IN_CORE_EXECUTOR)
+    threads = str(max(1, machine.physical_cores() - 1))
+    server = Peer(Name.PEER, folder, served, *options, OMP_NUM_THREADS=threads)
     return [server, Longhaul(Name.LONGHAUL, folder, served), Attached(folder, served, server)]
 
 

@@ -36,8 +36,9 @@ from workers.engine.base import (
     Sampling,
 )
 from workers.engine.output_format import OutputSpec
-from workers.engine.server.frames import BadFrame, ErrorFrame, Frames
+from workers.engine.server.frames import BadFrame, ErrorFrame, Frames, Piece
 from workers.engine.server.introduction import load_of
+from workers.engine.server.pace import MOST_TOKENS, Pace
 from workers.engine.vllm.output.thoughts import Start
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
@@ -365,6 +366,23 @@ async def test_frames_come_in_any_pieces_and_the_last_waits_for_the_end() -> Non
         pieces = [piece for start in range(0, len(whole), size) for piece in frames.feed(whole[start : start + size])]
         assert [token for piece in pieces for token in piece.token_ids] == [1, 2, 3, 4]
         assert [piece.finish_reason for piece in pieces][-1] == "stop" and pieces[-1].cached_tokens == 5
+
+
+async def pieces_of(tokens: int) -> AsyncIterator[Piece]:
+    for _ in range(tokens):
+        yield Piece([1])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tokens", "frame"), [(0.0049, 40, 3), (0.05, 40, 1), (0, 40, MOST_TOKENS), (1, 9, 1)]
+)
+async def test_a_frame_has_as_many_tokens_as_come_in_20_ms(seconds: float, tokens: int, frame: int) -> None:
+    passed = 0.0
+    pace = Pace(lambda: passed)
+    assert pace.tokens_per_frame == 1, "nothing is known yet"
+    async for _ in pace.measured(pieces_of(tokens + 1)):
+        passed += seconds
+    assert pace.tokens_per_frame == frame
 
 
 async def test_a_frame_of_another_kind_and_an_error_are_told_apart() -> None:

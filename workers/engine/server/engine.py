@@ -27,6 +27,7 @@ from workers.engine.base import (
 from workers.engine.server.client import Client, Unfit, prompt_error
 from workers.engine.server.frames import ErrorFrame
 from workers.engine.server.introduction import Server, introduce
+from workers.engine.server.pace import Pace
 from workers.engine.server.request import body_of
 from workers.engine.server.watch import Watch
 from workers.engine.vllm.compat import machine
@@ -47,6 +48,7 @@ class ServerEngine(FrontedEngine):
         self._upstream = model.upstream
         self._url = model.upstream.urls[0]
         self._watch: Watch | None = None
+        self._pace = Pace()
         self._front: Front | None = None
 
     @property
@@ -125,6 +127,7 @@ class ServerEngine(FrontedEngine):
         if sampling.adapter is not None and sampling.adapter not in server.adapters:
             raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of this engine")
         reasoner = self._trusts_reasoner(sampling)
+        tokens_per_delta = max(tokens_per_delta, self._pace.tokens_per_frame)
         made = self._generation(prompt, sampling, committed, tokens_per_delta, reasoner=reasoner)
         if made.is_over:
             yield EngineDelta((), FinishReason.LENGTH)
@@ -136,7 +139,7 @@ class ServerEngine(FrontedEngine):
                     self._running(request_id, made),
                     aclosing(client.generate(body, trace_headers or {})) as pieces,
                 ):
-                    async for piece in pieces:
+                    async for piece in self._pace.measured(pieces):
                         if (delta := made.delta(piece, piece.cached_tokens)) is not None:
                             yield delta
         except ErrorFrame as error:
