@@ -31,7 +31,7 @@ from workers.engine.vllm.compat.processes import IN_CORE_EXECUTOR
 
 CELLS = tuple(Cell(Mode.STREAM, streams) for streams in (1, 16, 64))
 ATTACHED = "attached"
-EVENTS = 20
+EVENTS = 5
 """Of each reader, before the next thing is killed."""
 PATIENCE_SECONDS = 300.0
 LOOK_SECONDS = 0.01
