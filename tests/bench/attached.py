@@ -88,7 +88,8 @@ class Reader:
 async def takeovers(folder: Path, streams: int) -> str:
     """How long the slowest of the readers waits: when one of two workers is killed, and after the server's return."""
     demo = load_models(CHECKOUT / "config" / "models.toml").models[0]
-    with VllmServe(folder, demo) as server:
+    args = {**demo.engine_args, "distributed_executor_backend": IN_CORE_EXECUTOR}
+    with VllmServe(folder, replace(demo, engine_args=args)) as server:
         await asyncio.to_thread(server.start)
         longhaul = Installation(folder / "home", upstream=server.url, workers=2)
         try:
