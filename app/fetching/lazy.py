@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
-from app.fetching.resolving import Resolve
+from app.fetching.resolving import Resolve, by_dns
 
 if TYPE_CHECKING:
     from app.fetching.fetcher import Egress, Fetcher
@@ -23,7 +23,7 @@ class LazyFetcher:
         self._egress = egress
         self._limits = (max_bytes, seconds)
         self._threads = ThreadPoolExecutor(threads, "lookups")
-        self._resolve = resolve or self._look_up
+        self._resolve = resolve or partial(by_dns, threads=self._threads)
         self._fetcher: Fetcher | None = None
 
     def close(self) -> None:
@@ -39,9 +39,3 @@ class LazyFetcher:
         from app.fetching.fetcher import Fetcher
 
         return Fetcher(self._egress, *self._limits, self._resolve)
-
-    async def _look_up(self, host: str, port: int) -> list[str]:
-        def looked_up() -> list[str]:
-            return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-
-        return await asyncio.get_running_loop().run_in_executor(self._threads, looked_up)

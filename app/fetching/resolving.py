@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
 
 from app.fetching.egress import EgressPolicy
 from app.fetching.errors import FetchError, NotAllowed
@@ -13,10 +15,10 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Takes host and port; returns addresses, preferred first. Raises OSError."""
 
 
-async def by_dns(host: str, port: int) -> list[str]:
-    """The system's resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(entry[4][0]) for entry in found]
+async def by_dns(host: str, port: int, threads: Executor | None = None) -> list[str]:
+    """The system's resolver, in a thread of these; None: in one of the event loop's."""
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in await asyncio.get_running_loop().run_in_executor(threads, look_up)]
 
 
 async def checked_address(host: str, port: int, egress: EgressPolicy, resolve: Resolve) -> str:
