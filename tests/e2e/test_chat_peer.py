@@ -113,10 +113,6 @@ class ChatPeer(Peer):
         args = {**model.engine_args, "enable_auto_tool_choice": True, **parsers}
         self._model = replace(model, engine_args=args)
 
-    @property
-    def url(self) -> str:
-        return self._url
-
 
 def ask_all(url: str, model: str, cases: dict[str, Json]) -> Answers:
     """Asks one after the other: nothing is batched, so numbers do not depend on what else runs."""
