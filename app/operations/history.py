@@ -13,6 +13,7 @@ from functools import partial
 
 from app.heavy import off_loop
 from app.ids import may_exist
+from app.operations.words import ordinal
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.types import Json
@@ -98,8 +99,8 @@ def _moments(response: KnownResponse, logged: Sequence[LoggedAttempt]) -> Iterat
         counted = _whether_crash(each.attempt, response, logged) if each.how == HandOver.CRASHED else ""
         yield Moment(each.ended_at, _said(each.how) + counted, each.attempt, each.worker)
     if response.sent_at is not None and response.worker is None and response.finished_at is None:
-        sent = "sent to a worker" if response.sends <= 1 else f"sent to a worker, for the {response.sends}. time"
-        yield Moment(response.sent_at, sent, None, response.sent_to)
+        again = "" if response.sends <= 1 else f", for the {ordinal(response.sends)} time"
+        yield Moment(response.sent_at, f"sent to a worker{again}", None, response.sent_to)
     if response.finished_at is not None:
         error = (response.incomplete_details or {}).get("reason")
         if response.error is not None:

@@ -47,3 +47,8 @@ def test_another_hand_over_is_no_crash() -> None:
 def test_a_hand_over_that_a_newer_version_calls_by_another_name_is_shown() -> None:
     history = history_of(replace(facts(), history=(HandedOver(1, "w1", None, LATER, "moved_away"),)))
     assert history.moments[-1].what == "handed over: moved away"
+
+
+def test_a_response_that_is_sent_again_says_how_often() -> None:
+    again = response(inserted_at=NOW, sent_at=NOW, sent_to="w1", sends=2)
+    assert history_of(again).moments[-1].what == "sent to a worker, for the 2nd time"
