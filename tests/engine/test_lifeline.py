@@ -15,10 +15,10 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
+from config.process import CHECKOUT
 from tests.engine.cases import demo_model
 from tests.engine.processes import alive, children, engine_processes, marked, niceness, pending
 from tests.support.waiting import until, until_sync
@@ -26,7 +26,6 @@ from workers.engine import make_engine
 from workers.engine.base import EngineDead
 from workers.engine.lifeline import KEY, Lifeline, bind_to_parent
 
-CHECKOUT = Path(__file__).parents[2]
 MARK = "LONGHAUL_TEST_MARK"
 START_SECONDS = 180.0
 DEATH_SECONDS = 60.0

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from config.process import CHECKOUT
 from workers.engine.scratch import Scratch
-
-CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 from celery import Celery
 
 from app.local.ports import free_port
+from config.process import CHECKOUT
 from tests.support.forks import CELERY, LONGHAUL, Forked
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
-ROOT = Path(__file__).resolve().parents[2]
 QUEUE = "model.pretend"
 
 
@@ -38,7 +38,7 @@ class Process:
             return subprocess.Popen(
                 args,
                 env=env,
-                cwd=ROOT,
+                cwd=CHECKOUT,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from config.process import CHECKOUT
 from tests.support.node_clients import program
 
 TIMEOUT_SECONDS = 120.0
-CHECKOUT = Path(__file__).resolve().parents[2]
 CONFIG = """
 model = "scripted"
 model_provider = "{provider}"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from config.process import CHECKOUT
+
 PACKAGES = ("app", "workers")
 
 Name = tuple[str, str]
@@ -73,8 +73,8 @@ def _mentioned(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
 def _modules() -> Mapping[str, _Module]:
     found = {}
     for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in (CHECKOUT / package).rglob("*.py"):
+            name = ".".join(path.relative_to(CHECKOUT).with_suffix("").parts).removesuffix(".__init__")
             found[name] = _Module(name, ast.parse(path.read_text(encoding="utf-8")))
     return found
 

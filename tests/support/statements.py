@@ -21,7 +21,8 @@ import greenlet
 from sqlalchemy import Engine, event
 
 from app.store.roles.rights import API, MAINTENANCE, MONITOR, WORKER
-from tests.support.reach import ROOT, Name, reached
+from config.process import CHECKOUT
+from tests.support.reach import Name, reached
 from tests.support.services import Services
 
 ENTRIES = {
@@ -33,8 +34,8 @@ ENTRIES = {
 _OF_KEYS = "app.store.tenants.api_keys"
 NEVER = {(MAINTENANCE, (_OF_KEYS, "find")), (MAINTENANCE, (_OF_KEYS, "mark_used"))}
 """What is reached and never runs: maintenance authenticates nobody, so its directory knows no key."""
-_STORE = str(ROOT / "app/store")
-_PASSED_ON = {str(ROOT / f"app/store/{name}.py") for name in ("database", "paging")}
+_STORE = str(CHECKOUT / "app/store")
+_PASSED_ON = {str(CHECKOUT / f"app/store/{name}.py") for name in ("database", "paging")}
 """What runs the statements of others."""
 _EXPLAINED = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
 _RAW = ("fetch", "fetchrow", "fetchval", "execute")
@@ -110,7 +111,7 @@ class Statements:
         for frame in _frames():
             path = frame.f_code.co_filename
             if path.startswith(_STORE) and path not in _PASSED_ON:
-                module = ".".join(Path(path).relative_to(ROOT).with_suffix("").parts)
+                module = ".".join(Path(path).relative_to(CHECKOUT).with_suffix("").parts)
                 self.note((module, frame.f_code.co_qualname.partition(".<locals>")[0]), statement)
                 return
 

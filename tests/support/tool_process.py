@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from config.process import CHECKOUT
 from tests.support.forks import Forked
 from tests.support.unprivileged import command
 from tests.support.waiting import until_sync
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 

@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 
 from app.local.ports import free_port
+from config.process import CHECKOUT
 from config.tools import McpServer
 from tests.support.forks import Forked
 from tests.support.waiting import until_sync
 
 MODULE = "tests.support.mcp_server"
 PROGRAM = (sys.executable, "-m", MODULE)
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 class ToolProcess:

@@ -12,9 +12,8 @@ import stat
 import sys
 from pathlib import Path
 
+from config.process import CHECKOUT
 from workers.toolservers.python.jail import linux
-
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def command(*program: str) -> list[str]:

@@ -17,7 +17,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
+from config.process import CHECKOUT
+
 ENGINE = Path("tests", "support", "scripted")
 """The engine of models that need no vLLM. An operator may have one, too."""
 _LEFT_OUT = ("torchvision", "torchaudio", "torchcodec", "triton")

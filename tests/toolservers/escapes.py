@@ -11,10 +11,10 @@ from pathlib import Path
 
 from mcp import Client
 
+from config.process import CHECKOUT
 from tests.support.python_server import CellResult, PythonServer, notebook, run
 from tests.support.waiting import until
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 OPTIONS = ("--cpu-seconds", "60", "--memory", "256MiB", "--disk", "16MiB", "--output", "16KiB")
 SECONDS = {"timeout": "1"}
 """Deadlines of calls that must take too long. All others have `PATIENCE`: the machine may be busy."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from config.process import CHECKOUT
 from tests.support.python_server import PROGRAM, PythonServer, gone, notebook, python_server, run, runs
-from tests.support.tool_process import CHECKOUT
 from tests.support.waiting import until, until_sync
 
 FRESH = "[The interpreter was started anew: names of earlier calls are lost.]"

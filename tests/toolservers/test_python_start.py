@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from app.local.commands import tools
+from config.process import CHECKOUT
 from tests.support.python_server import PROGRAM
-from tests.support.tool_process import CHECKOUT
 from tests.support.unprivileged import command
 from workers.toolservers.python import sandbox as sandbox_module
 from workers.toolservers.python import selftest

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from importlib.metadata import version
-from pathlib import Path
 
 from typer.testing import CliRunner
 
 from app.cli import cli
-
-ROOT = Path(__file__).resolve().parents[2]
+from config.process import CHECKOUT
 
 
 def test_the_installed_version_is_that_of_the_project() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert version("longhaul-server") == project["version"], (
         "run `make install`: the version was installed before it changed"
     )

@@ -16,12 +16,13 @@ import httpx
 import pytest
 
 from app.local.ports import free_port
+from config.process import CHECKOUT
 from config.version import VERSION
 from tests.support.clusters import add_cluster
 from tests.support.scripted import models_of
 from tests.support.services import open_folder
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
-from tests.support.wheels import CHECKOUT, build, install
+from tests.support.wheels import build, install
 
 pytestmark = pytest.mark.long
 

@@ -15,10 +15,11 @@ import pytest
 
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
+from config.process import CHECKOUT
 from config.tools import McpServer
 from tests.integration.mcp.test_tools import DONE, answer, items
 from tests.support.logs import text_of
-from tests.support.tool_servers import CHECKOUT, ToolProcess, call, mcp_tool
+from tests.support.tool_servers import ToolProcess, call, mcp_tool
 from tests.support.waiting import until, until_sync
 from workers.mcp import session
 from workers.mcp.session import SUPERVISOR, Session

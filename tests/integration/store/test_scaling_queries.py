@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,16 +10,16 @@ from sqlalchemy import text
 
 from app.store.database import Database
 from app.store.responses import logs
+from config.process import CHECKOUT
 from tests.integration.store.common import begun, scalar, sql
 from tests.support.rows import queued
 
-ROOT = Path(__file__).resolve().parents[3]
-MANIFESTS = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "autoscaling.yaml").read_text(encoding="utf-8"))
+MANIFESTS = yaml.safe_load_all((CHECKOUT / "deploy" / "kubernetes" / "autoscaling.yaml").read_text(encoding="utf-8"))
 SCALED: list[dict[str, Any]] = [found for found in MANIFESTS if found["kind"] == "ScaledObject"]
 OLDEST, RUNNING = (
     re.sub(r"model\.[\w.-]+", "model.mine", trigger["metadata"]["query"]) for trigger in SCALED[0]["spec"]["triggers"]
 )
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+OPERATIONS = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
 (WAITING,) = re.findall(r"^```\n(SELECT queue, .*?);\n```$", OPERATIONS, re.MULTILINE | re.DOTALL)
 
 

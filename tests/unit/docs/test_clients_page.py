@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
-TESTS = ROOT / "tests" / "clients"
+from config.process import CHECKOUT
+
+PAGE = (CHECKOUT / "docs" / "clients.md").read_text(encoding="utf-8")
+TESTS = CHECKOUT / "tests" / "clients"
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -20,7 +20,7 @@ def rows(heading: str) -> list[list[str]]:
 
 def installed() -> set[str]:
     """Each package that the tests of clients have, with its version."""
-    pins = (ROOT / "config" / "requirements" / "dev.txt").read_text(encoding="utf-8")
+    pins = (CHECKOUT / "config" / "requirements" / "dev.txt").read_text(encoding="utf-8")
     node = json.loads((TESTS / "node" / "package.json").read_text(encoding="utf-8"))
     python = re.findall(r"^([\w.-]+)==(\S+)", pins, re.MULTILINE)
     return {

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 
-from tests.unit.docs.test_paths import ROOT
+from config.process import CHECKOUT
 
-PAGE = (ROOT / "docs" / "internals" / "decisions" / "libraries.md").read_text(encoding="utf-8")
+PAGE = (CHECKOUT / "docs" / "internals" / "decisions" / "libraries.md").read_text(encoding="utf-8")
 NAMED = {word for quoted in re.findall(r"`([^`]+)`", PAGE) for word in re.findall(r"\w+", quoted)}
 OVERRIDING = (
     "app.api.connection.http:BoundedHttp",
@@ -55,5 +55,5 @@ def test_the_page_has_every_private_name_that_is_not_ours() -> None:
 
 def nodes() -> Iterator[ast.AST]:
     for top in OWN:
-        for path in (ROOT / top).rglob("*.py"):
+        for path in (CHECKOUT / top).rglob("*.py"):
             yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))

@@ -10,10 +10,10 @@ import pytest
 from pydantic import BaseModel
 
 from config.models import _AdapterEntry, _Entry, _File
+from config.process import CHECKOUT
 from config.tools import ToolServerEntry
-from tests.unit.docs.test_paths import ROOT
 
-PAGE = (ROOT / "docs" / "models-file.md").read_text(encoding="utf-8")
+PAGE = (CHECKOUT / "docs" / "models-file.md").read_text(encoding="utf-8")
 TABLES: dict[str, type[BaseModel]] = {
     "models": _Entry,
     "models.adapters": _AdapterEntry,

@@ -9,15 +9,15 @@ from xml.etree import ElementTree
 
 from app.local.welcome import Addresses, welcome
 from app.protocol.status import FINAL, TRANSITIONS
+from config.process import CHECKOUT
 from config.settings import Settings, variable_of
 from tests.picture import NBSP, PICTURE
-from tests.unit.docs.test_paths import ROOT
 
 MAX_MODULES = 15
 
 
 def page(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
+    return (CHECKOUT / name).read_text(encoding="utf-8")
 
 
 def test_the_picture_of_the_states_is_the_transition_table() -> None:
@@ -54,7 +54,7 @@ def table_rows(text: str) -> list[set[str]]:
 
 def test_a_package_has_no_more_modules_than_a_reader_holds_in_mind() -> None:
     for top in ("app", "config", "workers"):
-        for package in (path.parent for path in (ROOT / top).rglob("__init__.py")):
+        for package in (path.parent for path in (CHECKOUT / top).rglob("__init__.py")):
             assert len(list(package.glob("*.py"))) - 1 <= MAX_MODULES, package
 
 
@@ -75,7 +75,7 @@ def test_the_readme_shows_what_make_up_prints() -> None:
 
 def test_the_picture_is_small_and_has_every_number_at_either_side_of_the_kill() -> None:
     assert PICTURE.stat().st_size < 40_000
-    assert str(PICTURE.relative_to(ROOT)) in page("README.md")
+    assert str(PICTURE.relative_to(CHECKOUT)) in page("README.md")
     lines = [
         "".join(line.itertext()).replace(NBSP, " ")
         for line in ElementTree.parse(PICTURE).iter("{http://www.w3.org/2000/svg}text")

@@ -6,8 +6,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+from config.process import CHECKOUT
+
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 _PATH = re.compile(r"`((?:app|workers|config|docs|migrations|tests)/[\w/.-]*\w/?)`(?: \(`(\w+(?:\.\w+)?)`\))?")
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
 
@@ -16,7 +17,7 @@ def test_every_file_that_a_page_names_is_there() -> None:
     missing = []
     for page in PAGES:
         for path, name in _PATH.findall(page.read_text(encoding="utf-8")):
-            file = ROOT / path
+            file = CHECKOUT / path
             if not file.exists():
                 missing.append((page.name, path))
             elif name and not all(re.search(rf"\b{part}\b", file.read_text("utf-8")) for part in name.split(".")):
@@ -45,7 +46,7 @@ def test_every_link_of_a_page_leads_somewhere() -> None:
 def test_every_page_that_a_file_names_is_there() -> None:
     folders = ("app", "config", "deploy", "migrations", "tests", "workers")
     suffixes = {".py", ".toml", ".yaml", ".env", ".sql", ".target"}
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
+    files = [path for folder in folders for path in (CHECKOUT / folder).rglob("*") if path.suffix in suffixes]
     named = {page for path in files for page in re.findall(r"\bdocs/[a-z][a-z/-]*\.md", path.read_text("utf-8"))}
     assert len(named) > 10
-    assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
+    assert [page for page in sorted(named) if not (CHECKOUT / page).exists()] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, get_args
 
 from openai.types.responses import ResponseError
@@ -16,16 +15,16 @@ from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from app.protocol.response import error_object
 from config.models import ModelCatalog
+from config.process import CHECKOUT
 from config.settings import load_settings
 from tests.unit.protocol.requests.test_fields import openai_fields
 from workers.engine.base import EngineError
 from workers.generation.turns.compaction import SummaryCut
 from workers.generation.turns.inputs import ContextLost
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
-ADMIN_PAGE = (ROOT / "docs" / "admin.md").read_text(encoding="utf-8")
-OPERATOR_PAGE = (ROOT / "docs" / "operator.md").read_text(encoding="utf-8")
+PAGE = (CHECKOUT / "docs" / "protocol.md").read_text(encoding="utf-8")
+ADMIN_PAGE = (CHECKOUT / "docs" / "admin.md").read_text(encoding="utf-8")
+OPERATOR_PAGE = (CHECKOUT / "docs" / "operator.md").read_text(encoding="utf-8")
 
 
 def table(heading: str, page: str = PAGE) -> list[list[str]]:
