@@ -15,6 +15,10 @@ BUILT_IN: Mapping[str, ServerKind] = MappingProxyType({"python": "python", "brow
 PROJECT_META = "longhaul/project"
 """In `_meta` of a call, for servers of these kinds alone: a hash of the project whose call it is."""
 
+RENEWED_META = "longhaul/renewed"
+"""In `_meta` of a call, for servers of these kinds alone: true if an earlier session of the response answered calls,
+and ended with its server. What that session kept is lost."""
+
 SEARCH_META = "longhaul/web_search"
 """In `_meta` of a call to a browser: what the request asks of its searches. A browser that knows it has the same key,
 with true, in `_meta` of its tool `search`."""

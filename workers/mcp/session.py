@@ -33,7 +33,7 @@ from app.bounds import Bound, BoundReached, Holding
 from app.heavy import PROJECT, off_loop
 from app.sizes import is_large
 from config.process import command_of
-from config.server_kind import PROJECT_META, SERVER_PREFIXES
+from config.server_kind import PROJECT_META, RENEWED_META, SERVER_PREFIXES
 from config.tools import McpServer
 from config.version import VERSION
 from workers.mcp import stdio_supervisor
@@ -66,11 +66,16 @@ _EVENT_END = re.compile(rb"\n\r?\n|\r\r")
 
 
 class Session:
-    """A session with `server`. `headers` are sent with each of its HTTP requests."""
+    """A session with `server`. `headers` are sent with each of its HTTP requests.
 
-    def __init__(self, server: McpServer, headers: Mapping[str, str]) -> None:
+    `renewed`: an earlier session answered calls, and what it kept is lost. A built-in server is told, so that it tells
+    the model.
+    """
+
+    def __init__(self, server: McpServer, headers: Mapping[str, str], *, renewed: bool = False) -> None:
         self._server = server
         self._headers = headers
+        self._renewed = renewed
         self._close_requested = asyncio.Event()
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._hold(), name=f"mcp-{server.label}")
@@ -133,8 +138,11 @@ class Session:
     ) -> types.CallToolResult | types.InputRequiredResult:
         # `client.call_tool` would list the tools first, and discard results that do not match their schemas.
         params, meta = types.CallToolRequestParams(name=tool, arguments=arguments), dict(sent)
-        if self._server.kind != "mcp" and (project := PROJECT.get()) is not None:
-            meta[PROJECT_META] = sha256(project.encode()).hexdigest()
+        if self._server.kind != "mcp":
+            if (project := PROJECT.get()) is not None:
+                meta[PROJECT_META] = sha256(project.encode()).hexdigest()
+            if self._renewed:
+                meta[RENEWED_META] = True
         request = types.CallToolRequest(params=params.model_copy(update={"meta": meta or None}))
         return await client.session.send_request(request, _CALL_RESULT)
 

@@ -62,6 +62,8 @@ class Toolbox:
         self._sessions: dict[_SessionKey, Session] = {}
         self._running: Counter[Session] = Counter()
         """How many calls, or listings, run in each session."""
+        self._answered: set[_SessionKey] = set()
+        """Where a call was answered: a later session with the same key has lost what its server kept."""
         self._closing = closing
 
     async def list_tools(self, label: str) -> list[Json]:
@@ -120,7 +122,9 @@ class Toolbox:
         with self._session(server, call.server_label, ends=_ends_session) as session:
             async with asyncio.timeout(server.timeout_seconds):
                 meta = {SEARCH_META: self._search} if call.kind == "browser" and self._search else None
-                return await session.call(call.tool, arguments, meta)
+                answer = await session.call(call.tool, arguments, meta)
+        self._answered.add(self._key(server, call.server_label))
+        return answer
 
     async def _takes_options(self) -> bool:
         try:
@@ -155,6 +159,13 @@ class Toolbox:
         spec = self._specs.get(label or "")
         return None if spec is None else server_for(self._servers, spec["server_label"], spec.get("server_url"))
 
+    def _headers(self, server: McpServer, label: str | None) -> Mapping[str, str]:
+        """The headers that the request sends to this server for its tool with this label."""
+        return self._secrets.get(label or "", {}) if server.request_headers else {}
+
+    def _key(self, server: McpServer, label: str | None) -> _SessionKey:
+        return server.label, label if self._headers(server, label) else None
+
     @contextmanager
     def _session(self, server: McpServer, label: str | None, *, ends: Callable[[Exception], bool]) -> Iterator[Session]:
         """The open session with this server, or a new one, for a tool of the request that has this label.
@@ -162,11 +173,10 @@ class Toolbox:
         After an error that `ends` it, the next call opens another one; this one is closed once its other calls have
         ended. Raises ConfigError.
         """
-        from_request = self._secrets.get(label or "") if server.request_headers else None
-        key = (server.label, label if from_request else None)
+        key = self._key(server, label)
         if key not in self._sessions or self._sessions[key].closed:
-            headers = {**expand_headers(server.headers, os.environ), **(from_request or {})}
-            self._sessions[key] = Session(server, headers)
+            headers = {**expand_headers(server.headers, os.environ), **self._headers(server, label)}
+            self._sessions[key] = Session(server, headers, renewed=key in self._answered)
         session = self._sessions[key]
         self._running[session] += 1
         try:

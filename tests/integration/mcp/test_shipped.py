@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from app.aio import BackgroundTasks
+from app.local.ports import free_port
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -16,9 +18,14 @@ from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, call, turns
 from tests.support.worker import worker
+from workers.formats.calls.hosted import HostedCall
+from workers.mcp.results import ResultOptions
 from workers.mcp.sessions import McpSessions
+from workers.mcp.toolbox import Toolbox
+from workers.toolservers.python.tool import FRESH
 
 Json = dict[str, Any]
+CELL = HostedCall("python", "", "python", None, "python")
 PAGE = "<html><head><title>Tall</title></head><body><p>Everest is 8849 m high.</p></body></html>"
 
 
@@ -43,6 +50,18 @@ async def test_python_keeps_its_names_from_call_to_call_of_a_response_and_no_lon
         row = await answer(db, pubsub, server, call("python", code="x"), "So {results}", **request)
         assert "NameError" in text_of(row)
         assert [item["status"] for item in row.output or ()] == ["completed", "completed"]
+
+
+async def test_the_model_is_told_that_names_are_lost_with_the_python_server(tmp_path: Path) -> None:
+    port, cells = str(free_port()), (["x = 1", "'x' in dir()"], ["'x' in dir()"] * 2)
+    server = McpServer("python", "python", f"http://127.0.0.1:{port}/mcp")
+    toolbox = Toolbox([server], [CODE_INTERPRETER], {}, ResultOptions(1000), BackgroundTasks())
+    told = []
+    for life, codes in enumerate(cells):
+        with python_server(tmp_path / f"{life}.log", "--port", port):
+            told += [(await toolbox.run(CELL, code)).result for code in codes]
+    toolbox.close()
+    assert told == ["", "True", f"{FRESH}\nFalse", "False"]
 
 
 async def test_a_page_is_found_opened_and_cited(db: Database, pubsub: PubSub, tmp_path: Path) -> None:

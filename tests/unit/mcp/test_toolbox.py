@@ -44,7 +44,7 @@ class Listing:
 
 @pytest.fixture
 def toolbox(monkeypatch: pytest.MonkeyPatch) -> Toolbox:
-    monkeypatch.setattr(module, "Session", lambda *_: Listing())
+    monkeypatch.setattr(module, "Session", lambda *_, **__: Listing())
     monkeypatch.setattr(module, "tool_list", lambda names: [{"name": name} for name in names])
     return Toolbox([SERVER], [SPEC], {}, ResultOptions(1000), BackgroundTasks())
 
@@ -61,8 +61,9 @@ async def test_a_tool_that_only_a_made_up_list_has_is_not_called(toolbox: Toolbo
 class FakeSession:
     """A session whose calls end when the test says so."""
 
-    def __init__(self, server: McpServer, headers: Mapping[str, str]) -> None:
+    def __init__(self, server: McpServer, headers: Mapping[str, str], renewed: bool) -> None:
         self.server = server
+        self.renewed = renewed
         self.headers = headers
         self.closed = False
         self.calls: list[tuple[str, dict[str, Any], asyncio.Future[types.CallToolResult]]] = []
@@ -87,8 +88,8 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
     """The sessions that toolboxes open, in their order."""
     opened: list[FakeSession] = []
 
-    def session(server: McpServer, headers: Mapping[str, str]) -> FakeSession:
-        opened.append(FakeSession(server, headers))
+    def session(server: McpServer, headers: Mapping[str, str], *, renewed: bool) -> FakeSession:
+        opened.append(FakeSession(server, headers, renewed))
         return opened[-1]
 
     monkeypatch.setattr(module, "Session", session)
@@ -192,6 +193,21 @@ async def test_calls_that_a_server_has_forgotten_are_made_once_more_in_one_new_s
     await until(lambda: all(session.closed for session in sessions))
 
 
+async def test_a_session_is_renewed_if_an_earlier_one_answered_a_call(sessions: list[FakeSession]) -> None:
+    sandbox = McpServer("sandbox", "python", "http://127.0.0.1:1/mcp")
+    toolbox = Toolbox([sandbox], [{"type": "code_interpreter"}], {}, ResultOptions(1000), BackgroundTasks())
+    for ends in (["dies"], ["answers", "dies"], ["dies"], ["answers"]):
+        for end in ends:
+            running = asyncio.create_task(toolbox.run(CODE, "1"))
+            await until(lambda: sessions and not sessions[-1].closed and not sessions[-1].calls[-1][2].done())
+            if end == "answers":
+                sessions[-1].answer(-1)
+            else:
+                sessions[-1].fail(-1)
+            assert (await running).ok is (end == "answers")
+    assert [session.renewed for session in sessions] == [False, False, True, True]
+
+
 @pytest.mark.parametrize(
     ("after_crash", "kind", "annotations", "expected"),
     [
@@ -209,7 +225,7 @@ async def test_calls_are_repeated_unasked_only_if_that_does_no_harm(
     monkeypatch: pytest.MonkeyPatch, after_crash: Any, kind: Any, annotations: Any, expected: bool
 ) -> None:
     server = McpServer("docs", kind, "http://127.0.0.1:1/mcp", after_crash=after_crash)
-    monkeypatch.setattr(module, "Session", lambda *_: Listing())
+    monkeypatch.setattr(module, "Session", lambda *_, **__: Listing())
     listed = [{"name": "delete", "annotations": {"readOnlyHint": True}}, {"name": "read", "annotations": annotations}]
     monkeypatch.setattr(module, "tool_list", lambda _: listed)
     toolbox = Toolbox([server], [SPEC, {"type": "code_interpreter"}], {}, ResultOptions(1000), BackgroundTasks())
@@ -221,6 +237,7 @@ class RecordingSession(Session):
 
     def __init__(self, kind: Any) -> None:
         self._server = McpServer("s", kind, "http://127.0.0.1:1/mcp")
+        self._renewed = False
         self.sent: list[Any] = []
 
     async def _connected_client(self) -> Any:

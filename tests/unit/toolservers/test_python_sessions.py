@@ -76,6 +76,15 @@ async def test_a_call_that_was_cancelled_while_it_waited_does_not_run(made: list
     assert made == []
 
 
+async def test_the_first_call_of_a_renewed_session_says_that_names_are_lost(made: list[PaperSandbox]) -> None:
+    session = Session(SandboxPool(spec=None, max_sandboxes=1, idle_seconds=3600), renewed=True)  # type: ignore[arg-type]
+    calls = [asyncio.create_task(session.call(code)) for code in ("1", "2")]
+    await until(lambda: made and made[0].running.is_set(), what="the first call runs")
+    made[0].go_on.set()
+    assert [names_lost for _, names_lost in await asyncio.gather(*calls)] == [True, False]
+    await session.close()
+
+
 async def test_a_project_gets_an_interpreter_that_another_holds_and_does_not_use(made: list[PaperSandbox]) -> None:
     pool = SandboxPool(spec=None, max_sandboxes=4, idle_seconds=3600)  # type: ignore[arg-type]
     greedy = [Session(pool, "greedy") for _ in range(4)]

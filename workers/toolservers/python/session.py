@@ -64,9 +64,9 @@ class SandboxPool:
         with holding:
             await sandbox.close()
 
-    def session(self, stack: AsyncExitStack, project: str | None = None) -> Session:
+    def session(self, stack: AsyncExitStack, project: str | None = None, *, renewed: bool = False) -> Session:
         """A new session of a project, which ends with `stack`."""
-        session = Session(self, project)
+        session = Session(self, project, renewed=renewed)
         stack.push_async_callback(session.close)
         return session
 
@@ -76,16 +76,19 @@ class SandboxPool:
 
 
 class Session:
-    """Runs the calls of one MCP session, one after the other."""
+    """Runs the calls of one MCP session, one after the other.
 
-    def __init__(self, pool: SandboxPool, project: str | None = None) -> None:
+    `renewed`: its client had an earlier session, whose names are lost.
+    """
+
+    def __init__(self, pool: SandboxPool, project: str | None = None, *, renewed: bool = False) -> None:
         self.project = project
         self._pool = pool
         self._lock = asyncio.Lock()
         self.sandbox: Sandbox | None = None
         self._holding: Holding | None = None
         self._idle: asyncio.Task[None] | None = None
-        self._names_lost = False
+        self._names_lost = renewed
         self._closed = False
         self.last_used = 0.0
         pool.sessions.add(self)
@@ -139,7 +142,7 @@ class Session:
             return outcome, names_lost
 
     async def _ready_sandbox(self) -> tuple[Sandbox, bool]:
-        """The sandbox, and whether it is new and replaces an earlier one."""
+        """The sandbox, and whether it is new and replaces an earlier one, of this session or of the one before."""
         self._require_open()
         if self.sandbox is not None and not self.sandbox.alive:
             log.warning("an interpreter ended between two calls")

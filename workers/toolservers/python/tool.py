@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -22,12 +22,12 @@ from mcp_types import (
     Tool,
 )
 
-from config.server_kind import PROJECT_META
+from config.server_kind import PROJECT_META, RENEWED_META
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.output import NOTE_BYTES, truncate_middle
-from workers.toolservers.python.session import SandboxPool
+from workers.toolservers.python.session import SandboxPool, Session
 from workers.toolservers.serving import state_of
 
 log = logging.getLogger("longhaul.tools.python")
@@ -84,21 +84,25 @@ def make_server(pool: SandboxPool) -> Server[Any]:
     async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         if params.name != NAME:
             raise MCPError(INVALID_PARAMS, f"unknown tool; there is only {NAME!r}")
-        project = (params.meta or {}).get(PROJECT_META)
-        return await _call(pool, context, params.arguments or {}, project if isinstance(project, str) else None)
+        meta = params.meta or {}
+        project, renewed = meta.get(PROJECT_META), meta.get(RENEWED_META) is True
+        make = partial(pool.session, project=project if isinstance(project, str) else None, renewed=renewed)
+        return await _call(pool, context, params.arguments or {}, make)
 
     return Server(NAME, instructions=INSTRUCTIONS, lifespan=lifespan, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
 async def _call(
-    pool: SandboxPool, context: ServerRequestContext[Any], arguments: dict[str, Any], project: str | None
+    pool: SandboxPool,
+    context: ServerRequestContext[Any],
+    arguments: dict[str, Any],
+    make: Callable[[AsyncExitStack], Session],
 ) -> CallToolResult:
     problem = _problem_with(arguments)
     if problem is not None:
         return _failure(problem)
     try:
-        session = state_of(context, partial(pool.session, project=project))
-        outcome, fresh = await session.call(arguments["code"])
+        outcome, fresh = await state_of(context, make).call(arguments["code"])
     except SandboxError as error:
         log.warning("a call got no interpreter: %s", error)
         return _failure(f"The python tool cannot run this now: {error}")
