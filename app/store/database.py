@@ -338,3 +338,14 @@ class Database:
                 await self._driver.close(timeout=CONNECT_SECONDS)
             self._driver = None
         await self._engine.dispose()
+
+
+async def one(
+    make: Callable[..., T],
+    on: Database | Connection,
+    statement: Executable,
+    values: Mapping[str, Any] | None = None,
+) -> T | None:
+    """Returns what `make` makes of the columns of the statement's only row; None: there is no row."""
+    row: Row[Any] | None = next(iter(await on.execute(statement, values)), None)
+    return None if row is None else make(**row._mapping)

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.status import BatchStatus
 from app.protocol.types import Json
-from app.store.database import Database
+from app.store.database import Database, one
 from app.store.paging import Listing, Page
 from app.store.responses.lookup import Hold
 from app.store.tables import UNFINISHED_BATCHES
@@ -123,8 +123,7 @@ def _row(status: str, **columns: Any) -> BatchRow:
 
 async def find(db: Database, project: str | None, batch_id: str) -> BatchRow | None:
     """The batch; None: the project has none with that id. With `project` None, of whatever project."""
-    rows = await db.execute(_FIND, {"ids": [batch_id], "project": project})
-    return _row(**rows[0]._mapping) if rows else None
+    return await one(_row, db, _FIND, {"ids": [batch_id], "project": project})
 
 
 async def find_each(db: Database, batch_ids: Sequence[str]) -> list[BatchRow | None]:
@@ -180,8 +179,7 @@ def _size(id: str, bytes: int, **_: object) -> tuple[str, int]:
 
 async def find_by_key(connection: AsyncConnection, project: str, key: str) -> BatchRow | None:
     """The batch of the project's request with this Idempotency-Key."""
-    row = (await connection.execute(_FIND_BY_KEY, {"project": project, "key": key})).one_or_none()
-    return None if row is None else _row(**row._mapping)
+    return await one(_row, connection, _FIND_BY_KEY, {"project": project, "key": key})
 
 
 async def count_unfinished(connection: AsyncConnection, project: str) -> int:
@@ -205,5 +203,4 @@ async def places(db: Database, batch_id: str, done: int, most: int) -> Sequence[
 
 async def lock(connection: AsyncConnection, batch_id: str) -> BatchRow | None:
     """The batch, which nobody else changes until the transaction ends; None: there is none."""
-    row = (await connection.execute(_LOCK, {"id": batch_id})).one_or_none()
-    return None if row is None else _row(**row._mapping)
+    return await one(_row, connection, _LOCK, {"id": batch_id})

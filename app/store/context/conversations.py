@@ -20,7 +20,7 @@ from app.protocol.types import Json
 from app.sizes import is_large
 from app.store.columns import Column, Columns, named_arrays, to_json
 from app.store.context.size import ContextSize, size_on
-from app.store.database import Database
+from app.store.database import Database, one
 from app.store.paging import Listing, Page
 from app.store.responses.lookup import Hold
 from app.store.tenants import projects
@@ -135,10 +135,6 @@ class DuplicateItem(Exception):
         self.item_id = item_id
 
 
-def _row(row: Row[Any]) -> ConversationRow:
-    return ConversationRow(**row._mapping)
-
-
 def bytes_of(new: Iterable[NewItem]) -> int:
     return sum(len(each.item) for each in new)
 
@@ -155,8 +151,7 @@ async def create(db: Database, new: ConversationRow, first: Sequence[NewItem], *
 
 
 async def get(db: Database, project: str, conversation_id: str) -> ConversationRow | None:
-    rows = await db.execute(_GET, {"id": conversation_id, "project": project})
-    return _row(rows[0]) if rows else None
+    return await one(ConversationRow, db, _GET, {"id": conversation_id, "project": project})
 
 
 async def set_metadata(
@@ -166,15 +161,14 @@ async def set_metadata(
     wanted = {"id": conversation_id, "project": project}
     changes = {**wanted, "metadata": to_json(metadata)}
     if not is_limited:
-        rows = await db.execute(_SET_METADATA, changes, waits=True)
-        return _row(rows[0]) if rows else None
+        async with db.autocommit(waits=True) as connection:
+            return await one(ConversationRow, connection, _SET_METADATA, changes)
     async with db.begin(waits=True) as connection:
         await projects.lock(connection, project)  # nobody else changes the metadata until it is measured
         before = (await connection.execute(_METADATA_BYTES, wanted)).scalar()
         if before is not None and (growth := len(orjson.dumps(metadata)) - before) > 0:
             await check_stored(connection, project, growth)
-        row = (await connection.execute(_SET_METADATA, changes)).one_or_none()
-        return None if row is None else _row(row)
+        return await one(ConversationRow, connection, _SET_METADATA, changes)
 
 
 async def remove(db: Database, project: str, conversation_id: str) -> bool:
@@ -225,10 +219,10 @@ async def get_item(
     db: Database, project: str, conversation_id: str, item_id: str, hold: Hold | None = None
 ) -> bytes | None:
     """The JSON of an item, or None if there is none. Before it is read, `hold` is awaited with its bytes."""
-    found = await db.execute(_MEASURE, {"id": conversation_id, "project": project, "item": item_id})
-    if not found:
+    wanted = {"id": conversation_id, "project": project, "item": item_id}
+    if (measured := await one(_Measured, db, _MEASURE, wanted)) is None:
         return None
-    read = await _read(db, project, conversation_id, [_Measured(**found[0]._mapping)], hold)
+    read = await _read(db, project, conversation_id, [measured], hold)
     return read[0].item if read else None
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy import text
 
-from app.store.database import Connection, Database
+from app.store.database import Connection, Database, one
 from app.store.files.rows import FileRow
 from app.store.paging import Listing, Page
 from app.store.tables import UNFINISHED_BATCHES
@@ -36,8 +36,7 @@ _DELETE_UNREAD = text(
 
 
 async def get(db: Database, project: str, file_id: str) -> FileRow | None:
-    rows = await db.execute(_GET, {"id": file_id, "project": project})
-    return FileRow(**rows[0]._mapping) if rows else None
+    return await one(FileRow, db, _GET, {"id": file_id, "project": project})
 
 
 PAGE_FILES = 500
@@ -56,8 +55,7 @@ class FileInUse(Exception):
 
 async def keep(connection: Connection, project: str, file_id: str) -> FileRow | None:
     """The file, which nobody deletes until the transaction ends; None: there is none."""
-    row = (await connection.execute(_KEEP, {"id": file_id, "project": project})).one_or_none()
-    return None if row is None else FileRow(**row._mapping)
+    return await one(FileRow, connection, _KEEP, {"id": file_id, "project": project})
 
 
 async def delete(db: Database, project: str, file_id: str) -> bool:

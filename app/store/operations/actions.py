@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.types import Json
 from app.store.columns import to_json
-from app.store.database import Database
+from app.store.database import Database, one
 from app.store.operations.filters import Place, ResponseFilter
 from app.store.paging import Listing, Page
 from app.store.rows import Notice
@@ -161,8 +161,7 @@ async def add(connection: AsyncConnection, new: NewAction) -> ActionRow:
 
 
 async def find(db: Database, action_id: str) -> ActionRow | None:
-    rows = await db.execute(_FIND, {"id": action_id})
-    return _row(**rows[0]._mapping) if rows else None
+    return await one(_row, db, _FIND, {"id": action_id})
 
 
 async def find_page(db: Database, page: Page) -> tuple[list[ActionRow], bool] | None:
@@ -197,8 +196,7 @@ async def running(db: Database) -> Sequence[ActionRow]:
 
 async def lock(connection: AsyncConnection, seen: ActionRow) -> bool:
     """Locks an action for a step; returns whether it still is where it was `seen`, and no other process has it."""
-    found = (await connection.execute(_LOCK, {"id": seen.id})).one_or_none()
-    return found is not None and _row(**found._mapping) == seen
+    return await one(_row, connection, _LOCK, {"id": seen.id}) == seen
 
 
 async def note(connection: AsyncConnection, seen: ActionRow, progress: Progress) -> ActionRow:

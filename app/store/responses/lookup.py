@@ -13,7 +13,7 @@ from sqlalchemy import column, text
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.sizes import LARGE_BYTES
-from app.store.database import Database
+from app.store.database import Database, one
 from app.store.rows import (
     IS_SMALL,
     ROW_BYTES,
@@ -66,8 +66,7 @@ _STATUS = text("SELECT status, error FROM responses WHERE id = :id")
 
 async def get_flags(db: Database, project: str, response_id: str) -> ResponseFlags | None:
     """The flags of the response. None: the project has none with that id."""
-    rows = await db.execute(_FLAGS, {"id": response_id, "project": project})
-    return ResponseFlags(**rows[0]._mapping) if rows else None
+    return await one(ResponseFlags, db, _FLAGS, {"id": response_id, "project": project})
 
 
 async def show(db: Database, project: str, response_id: str, make: Callable[[ResponseRow], T], hold: Hold) -> T | None:
@@ -81,8 +80,7 @@ async def show(db: Database, project: str, response_id: str, make: Callable[[Res
 
 async def get_by_key(db: Database, project: str, key: str) -> ResponseFlags | None:
     """The flags of the response that the project's request with this Idempotency-Key made, or None."""
-    rows = await db.execute(_FLAGS_BY_KEY, {"key": key, "project": project})
-    return ResponseFlags(**rows[0]._mapping) if rows else None
+    return await one(ResponseFlags, db, _FLAGS_BY_KEY, {"key": key, "project": project})
 
 
 async def find(db: Database, response_id: str) -> ResponseRow | None:

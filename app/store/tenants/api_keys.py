@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.database import Database
+from app.store.database import Database, one
 from app.store.paging import Listing, Page
 
 
@@ -123,13 +123,11 @@ async def find(db: Database, hashes: Collection[bytes]) -> dict[bytes, KeyRow]:
 
 
 async def get(connection: AsyncConnection, key_id: str) -> KeyRow | None:
-    row = (await connection.execute(_BY_ID, {"id": key_id})).one_or_none()
-    return None if row is None else _row(**row._mapping)
+    return await one(_row, connection, _BY_ID, {"id": key_id})
 
 
 async def get_by_hash(connection: AsyncConnection, hashed: bytes) -> KeyRow | None:
-    row = (await connection.execute(_BY_HASH, {"hashes": [hashed]})).one_or_none()
-    return None if row is None else _row(**row._mapping)
+    return await one(_row, connection, _BY_HASH, {"hashes": [hashed]})
 
 
 async def find_page(db: Database, project: str | None, page: Page) -> tuple[list[KeyRow], bool] | None:

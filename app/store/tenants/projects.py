@@ -11,7 +11,7 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.limits import CHARGED, TOKENS
-from app.store.database import Database
+from app.store.database import Database, one
 from app.store.paging import Listing, Page
 
 ALL, NOT = "*", "!"
@@ -125,8 +125,7 @@ async def lock_operators(connection: AsyncConnection) -> None:
 
 async def lock(connection: AsyncConnection, project_id: str) -> ProjectRow | None:
     """Returns the project, which stays as it is until the transaction ends; None: there is none."""
-    row = (await connection.execute(_LOCK, {"id": project_id})).one_or_none()
-    return None if row is None else _row(**row._mapping)
+    return await one(_row, connection, _LOCK, {"id": project_id})
 
 
 async def find(db: Database, ids: Collection[str]) -> dict[str, ProjectRow]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.database import Database
+from app.store.database import Database, one
 from app.store.paging import Listing, Page
 
 _ACCOUNTS = """
@@ -44,8 +44,7 @@ class AccountRow:
 
 async def get(connection: AsyncConnection, project: str, account_id: str) -> AccountRow | None:
     """Returns an account of that project which has a key that was not revoked."""
-    row = (await connection.execute(_GET, {"id": account_id, "project": project})).one_or_none()
-    return None if row is None else AccountRow(**row._mapping)
+    return await one(AccountRow, connection, _GET, {"id": account_id, "project": project})
 
 
 async def find_page(db: Database, project: str, page: Page) -> tuple[list[AccountRow], bool] | None:

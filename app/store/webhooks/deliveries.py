@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from app.protocol.types import Json
 from app.store.columns import to_json
-from app.store.database import Database
+from app.store.database import Database, one
 from app.store.paging import Listing, Page
 from app.store.webhooks.endpoints import SECRETS
 
@@ -179,8 +179,7 @@ async def find_page(db: Database, project: str, endpoint: str, page: Page) -> tu
 async def replay(db: Database, project: str, endpoint: str, event_id: str) -> DeliveryRow | None:
     """Makes a delivery due, as if it had never been tried; None: there is none."""
     wanted = {"endpoint": endpoint, "event_id": event_id, "project": project}
-    rows = await db.execute(_REPLAY, wanted)
-    return DeliveryRow(**rows[0]._mapping) if rows else None
+    return await one(DeliveryRow, db, _REPLAY, wanted)
 
 
 async def delete_old(db: Database, before: datetime, abandoned: datetime, limit: int) -> int:

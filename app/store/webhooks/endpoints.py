@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from app.store.database import Database
+from app.store.database import Database, one
 from app.store.paging import Listing, Page
 
 
@@ -84,12 +84,12 @@ _ANY = text("SELECT EXISTS (SELECT FROM webhook_endpoints) AS found")
 
 async def create(db: Database, values: Mapping[str, Any]) -> EndpointRow | None:
     """Inserts an endpoint; None: the project has `most` already."""
-    return await _one(db, _INSERT, values)
+    return await one(EndpointRow, db, _INSERT, values)
 
 
 async def find(db: Database, project: str, endpoint_id: str) -> EndpointRow | None:
     """The endpoint; None: the project has none with that id, here and below."""
-    return await _one(db, _FIND, {"id": endpoint_id, "project": project})
+    return await one(EndpointRow, db, _FIND, {"id": endpoint_id, "project": project})
 
 
 async def find_page(db: Database, project: str, page: Page) -> tuple[list[EndpointRow], bool] | None:
@@ -99,7 +99,7 @@ async def find_page(db: Database, project: str, page: Page) -> tuple[list[Endpoi
 
 async def update(db: Database, project: str, endpoint_id: str, changes: Mapping[str, Any]) -> EndpointRow | None:
     """Changes what is not None of `name`, `url`, `event_types` and `disabled`."""
-    return await _one(db, _UPDATE, {"id": endpoint_id, "project": project, **changes})
+    return await one(EndpointRow, db, _UPDATE, {"id": endpoint_id, "project": project, **changes})
 
 
 async def rotate(
@@ -107,7 +107,7 @@ async def rotate(
 ) -> EndpointRow | None:
     """Replaces its secret; the one before stays active for `keep_seconds`."""
     values = {"id": endpoint_id, "project": project, "secret": secret, "hint": hint, "keep_seconds": keep_seconds}
-    return await _one(db, _ROTATE, values)
+    return await one(EndpointRow, db, _ROTATE, values)
 
 
 async def delete(db: Database, project: str, endpoint_id: str) -> bool:
@@ -121,8 +121,3 @@ async def delete(db: Database, project: str, endpoint_id: str) -> bool:
 async def any_exists(db: Database) -> bool:
     """Whether any project has an endpoint."""
     return bool((await db.execute(_ANY))[0].found)
-
-
-async def _one(db: Database, statement: Any, values: Mapping[str, Any]) -> EndpointRow | None:
-    rows = await db.execute(statement, values)
-    return EndpointRow(**rows[0]._mapping) if rows else None
