@@ -11,7 +11,6 @@ import re
 from typing import Annotated, Any, Literal, Self, get_origin
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -23,10 +22,10 @@ from starlette.requests import HTTPConnection
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.create_response import IncludeValue
-from app.protocol.requests.validation import error_at, refused
+from app.protocol.requests.validation import NO_NUL, error_at, refused
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.paging import DEFAULT_LIMIT, MAX_LIMIT, no_such_entry
+from app.responses.paging import DEFAULT_LIMIT, MAX_LIMIT
 from app.store.paging import Page
 
 MAX_SEQUENCE = 2**31 - 2
@@ -43,11 +42,12 @@ _MAX_DIGITS = 20
 """Longer numbers are out of range, and int() takes time that grows with the square of their length."""
 _ENTRY = re.compile(r"(?P<field>\w+)\[(?P<key>.+)\]", re.DOTALL)
 """The name of an entry of an object: `metadata[run]`."""
+_TWICE = "The query parameter '{path}' comes twice; send it once."
 
 
 class Query(BaseModel, extra="forbid", frozen=True):
     """A query. Lists may be repeated, also as `name[]`, and objects come entry by entry, as `name[key]`; nothing else
-    comes twice, and nothing is ignored."""
+    comes twice, nothing is ignored, and nothing has U+0000, which Postgres' text cannot hold."""
 
     _written: dict[str, str] = PrivateAttr(default_factory=dict)
 
@@ -59,13 +59,15 @@ class Query(BaseModel, extra="forbid", frozen=True):
         sent: dict[str, Any] = {}
         written: dict[str, str] = {}
         for name, value in request.query_params.multi_items():
+            if "\0" in name or "\0" in value:
+                raise _refused(name, NO_NUL)
             is_list = cls._is_list(name.removesuffix("[]"))
             field = name.removesuffix("[]") if is_list else name
             if (entry := _ENTRY.fullmatch(name)) is not None and cls._is_of(entry["field"], dict):
                 field = entry["field"]
                 entries = sent.setdefault(field, {})
                 if entry["key"] in entries:
-                    raise _comes_twice(name)
+                    raise _refused(name, _TWICE)
                 entries[entry["key"]] = value
                 written.setdefault(field, name)
                 continue
@@ -75,7 +77,7 @@ class Query(BaseModel, extra="forbid", frozen=True):
             elif field not in sent:
                 sent[field] = value
             else:
-                raise _comes_twice(name)
+                raise _refused(name, _TWICE)
         return cls._checked(sent, written)
 
     @classmethod
@@ -113,9 +115,9 @@ class Query(BaseModel, extra="forbid", frozen=True):
         return field is not None and get_origin(field.annotation) is kind
 
 
-def _comes_twice(name: str) -> InvalidRequest:
-    message = f"The query parameter '{shortened(name)}' comes twice; send it once."
-    return InvalidRequest(message, shortened(name), "invalid_value")
+def _refused(name: str, message: str) -> InvalidRequest:
+    shown = shortened(name)
+    return InvalidRequest(message.format(path=shown), shown, "invalid_value")
 
 
 def _parameter(name: str, field: Json, *, is_required: bool) -> Json:
@@ -165,25 +167,11 @@ def _flag(value: str) -> bool:
     return value == "true"
 
 
-def stored_text(value: str) -> str:
-    """Postgres' text cannot hold U+0000, so nothing of ours is called so."""
-    if "\0" in value:
-        raise refused("Invalid '{path}': the character U+0000 is not allowed.", "invalid_value")
-    return value
-
-
-def _cursor(value: str) -> str:
-    if "\0" in value:
-        raise refused(no_such_entry("{path}", value), "invalid_value")
-    return value
-
-
 DIGITS = BeforeValidator(_number)
 """Behind the bounds of an integer."""
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Time = Annotated[int, Field(ge=0, le=MAX_TIME, description="Epoch seconds."), DIGITS]
-Cursor = Annotated[str, AfterValidator(_cursor)]
-Names = Annotated[tuple[Annotated[str, AfterValidator(stored_text)], ...], Field(max_length=MAX_VALUES)]
+Names = Annotated[tuple[str, ...], Field(max_length=MAX_VALUES)]
 
 
 class Including(Query):
@@ -197,7 +185,7 @@ class Including(Query):
 class ListQuery(Query):
     """Query of a list in the order of creation."""
 
-    after: Cursor | None = Field(None, description="Entries after the one with this id.")
+    after: str | None = Field(None, description="Entries after the one with this id.")
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), DIGITS] = Field(DEFAULT_LIMIT, description="How many entries.")
 
     @property
@@ -230,7 +218,7 @@ class FilesQuery(OrderedQuery):
 class BothWaysQuery(ListQuery):
     """Query of a list that can be read backwards, too."""
 
-    before: Cursor | None = Field(None, description="Entries before the one with this id.")
+    before: str | None = Field(None, description="Entries before the one with this id.")
 
     @property
     def page(self) -> Page:

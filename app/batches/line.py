@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from app.batches.jsonl import RawLine
 from app.chat.translation import ChatRequest, chat_request
 from app.protocol.errors import ApiError, InvalidRequest
-from app.protocol.requests.base import RequestModel, check_no_nul
+from app.protocol.requests.base import RequestModel
 from app.protocol.requests.bodies.batch import CHAT, RESPONSES
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
@@ -63,7 +63,7 @@ class BatchLine:
 
 
 class _Line(RequestModel):
-    custom_id: Annotated[str, Field(min_length=1, max_length=MAX_CUSTOM_ID_CHARS), AfterValidator(check_no_nul)]
+    custom_id: Annotated[str, Field(min_length=1, max_length=MAX_CUSTOM_ID_CHARS)]
     method: Literal["POST"]
     url: str
     body: dict[str, Any]

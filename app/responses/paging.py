@@ -19,15 +19,11 @@ DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
 
 
-def no_such_entry(name: str, cursor: str) -> str:
-    """Returns what a client is told of a cursor, its parameter `name`, that is no entry of the list."""
-    return f"Invalid '{name}': there is no item '{shortened(cursor)}' in this list."
-
-
 def unknown_cursor(page: Page) -> InvalidRequest:
     """Returns the error for the page's cursor."""
     name, cursor = ("before", page.before) if page.after is None else ("after", page.after)
-    return InvalidRequest(no_such_entry(name, cursor or ""), name, "invalid_value")
+    message = f"Invalid '{name}': there is no item '{shortened(cursor or '')}' in this list."
+    return InvalidRequest(message, name, "invalid_value")
 
 
 def page_of(entries: Sequence[Json], page: Page) -> Encoded:

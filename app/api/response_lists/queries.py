@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from app.api.queries import Names, OrderedQuery, Time, stored_text
+from app.api.queries import Names, OrderedQuery, Time
 from app.protocol.requests.bodies.operator import MAX_IDS, ResponsesFilter, StatusName
-from app.protocol.requests.validation import refused
 from app.protocol.status import Status
 from app.store.operations.filters import ResponseFilter, moment
 
 MAX_PAIRS = 16
 """As many as a response has in its metadata."""
 
-Text = Annotated[str, Field(min_length=1), AfterValidator(stored_text)]
-
-
-def _whole(pairs: dict[str, str]) -> dict[str, str]:
-    if any("\0" in text for pair in pairs.items() for text in pair):
-        raise refused("Invalid '{path}': the character U+0000 is not allowed.", "invalid_value")
-    return pairs
+Text = Annotated[str, Field(min_length=1)]
 
 
 class ResponsesQuery(OrderedQuery):
@@ -32,7 +25,7 @@ class ResponsesQuery(OrderedQuery):
     model: Text | None = Field(None, description="Responses of this model only.")
     batch: Text | None = Field(None, description="Responses that are lines of this batch only.")
     service_tier: Literal["default", "flex", "priority"] | None = Field(None, description="Of this tier only.")
-    metadata: Annotated[dict[str, str], Field(max_length=MAX_PAIRS), AfterValidator(_whole)] = Field(
+    metadata: Annotated[dict[str, str], Field(max_length=MAX_PAIRS)] = Field(
         {}, description="Responses with these values in their metadata only: `metadata[run]=nightly`."
     )
     created_after: Time | None = Field(None, description="Created at this time or later.")

@@ -15,7 +15,7 @@ from app.api.dependencies import HoldOf, Project, RuntimeOf
 from app.api.docs import schemas
 from app.api.docs.routes import EVENTS
 from app.api.errors import encoded_reply, reply
-from app.api.queries import DIGITS, Cursor, Flag, ListQuery, Query
+from app.api.queries import DIGITS, Flag, ListQuery, Query
 from app.api.routes.route import Asked, Body, Route, Sent
 from app.api.streams.lines import SSE, LineStream
 from app.protocol.requests.bodies.webhooks import (
@@ -36,7 +36,7 @@ _Rotation = Annotated[RotateSecret, Depends(Body(RotateSecret, may_be_empty=True
 class EventsQuery(Query):
     """Query of `GET /v1/events`."""
 
-    after: Cursor | None = Field(None, description="Events after the one with this id.")
+    after: str | None = Field(None, description="Events after the one with this id.")
     limit: Annotated[int, Field(ge=1, le=1000), DIGITS] = Field(100, description="How many events a page has.")
     stream: Flag = Field(False, description="Events as they come, as Server-Sent Events; so does `Accept`.")
 

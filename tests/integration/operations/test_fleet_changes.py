@@ -79,6 +79,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("POST", "pauses", {"json": {"reason": "x"}}, 400, "model"),
     ("DELETE", "pauses", {}, 400, "model"),
     ("DELETE", "pauses", {"params": {"model": "none"}}, 404, "the models are"),
+    ("DELETE", "pauses", {"params": {"model": MODEL, "project": "a\0"}}, 400, "'project': the character U+0000"),
 ]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from app.protocol.requests.base import RequestModel, check_no_nul
+from app.protocol.requests.base import RequestModel
 
 MAX_IDS = 1000
 """Responses that a filter names."""
@@ -15,7 +15,7 @@ MAX_TIME = 253_402_300_740
 """The last minute of the year 9999."""
 
 StatusName = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
-Text = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(check_no_nul)]
+Text = Annotated[str, Field(min_length=1, max_length=512)]
 Moment = Annotated[int, Field(ge=0, le=MAX_TIME)]
 
 
@@ -36,9 +36,7 @@ class ResponsesFilter(RequestModel):
     """The `x-request-id` of the requests that made them."""
     service_tier: Literal["default", "flex", "priority"] | None = None
     error_code: Text | None = None
-    metadata: Annotated[dict[Text, Annotated[str, AfterValidator(check_no_nul)]], Field(max_length=16)] = Field(
-        default_factory=dict
-    )
+    metadata: Annotated[dict[Text, str], Field(max_length=16)] = Field(default_factory=dict)
     created_after: Moment | None = None
     """Epoch seconds: at this time or later."""
     created_before: Moment | None = None
@@ -56,7 +54,7 @@ class StartAction(
 
     kind: Literal["cancel", "retry"]
     filter: ResponsesFilter = Field(default_factory=ResponsesFilter)
-    reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON_CHARS), AfterValidator(check_no_nul)] | None = None
+    reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON_CHARS)] | None = None
     """For the audit log. It may be left out with `dry_run`."""
     all: bool = False
     """Permits a filter that says nothing, and so matches everything."""

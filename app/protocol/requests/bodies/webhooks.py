@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from app.protocol.requests.base import RequestModel, check_no_nul
+from app.protocol.requests.base import RequestModel
 from app.protocol.requests.fields import OneOf
 from app.protocol.requests.validation import refused
 from app.protocol.status import BatchStatus, Status
@@ -35,7 +35,7 @@ EventType = Annotated[str, OneOf(EVENT_TYPES)]
 _Types = Annotated[
     list[EventType], Field(min_length=1, max_length=64), AfterValidator(lambda types: sorted(set(types)))
 ]
-_Name = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(check_no_nul)]
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
 _Url = Annotated[str, Field(min_length=1, max_length=2048), AfterValidator(_check_url)]
 
 
