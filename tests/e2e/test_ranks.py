@@ -11,15 +11,14 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-import psutil
 import pytest
 from openai import Stream
 from openai.types.responses import ResponseStreamEvent
 
 from config.settings import CHECKOUT
-from tests.engine.processes import niceness
 from tests.support.installations import running
 from tests.support.longhaul import Longhaul, send_all
+from tests.support.processes import alive
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
 from workers.engine.lifeline import CPU_NICENESS
@@ -69,13 +68,6 @@ def story(longhaul: Longhaul) -> Stream[ResponseStreamEvent]:
     )
 
 
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def text_of(events: list[ResponseStreamEvent]) -> str:
     return "".join(event.delta for event in events if event.type == "response.output_text.delta")
 
@@ -85,7 +77,7 @@ def text_of(events: list[ResponseStreamEvent]) -> str:
 def test_a_response_goes_on_when_a_rank_is_killed_and_no_rank_outlives_its_worker(two_ranks: Longhaul) -> None:
     whole = list(story(two_ranks))
     ranks = two_ranks.named(("VLLM::Worker_TP",))
-    assert len(ranks) == 2 and all(niceness(rank.pid) >= CPU_NICENESS for rank in ranks)
+    assert len(ranks) == 2 and all(rank.nice() >= CPU_NICENESS for rank in ranks)
     events: list[ResponseStreamEvent] = []
     for event in story(two_ranks):
         events.append(event)
@@ -95,9 +87,9 @@ def test_a_response_goes_on_when_a_rank_is_killed_and_no_rank_outlives_its_worke
     assert list(numbers) == list(range(len(numbers)))
     assert text_of(events) == text_of(whole)
     assert events[-1].type == whole[-1].type == "response.incomplete"
-    until_sync(lambda: not any(map(_runs, ranks)), what="the other rank ends with its engine")
+    until_sync(lambda: not any(map(alive, ranks)), what="the other rank ends with its engine")
     # Its last tokens may all have come before the rank died: then nobody has waited for the next engine yet.
     until_sync(lambda: len(two_ranks.named(("VLLM::Worker_TP",))) == 2, what="the ranks of the next engine")
     ranks = two_ranks.named(("VLLM::Worker_TP",))
     send_all(two_ranks.named(("celeryd",))[:1], signal.SIGKILL)
-    until_sync(lambda: not any(map(_runs, ranks)), what="the ranks end with their worker")
+    until_sync(lambda: not any(map(alive, ranks)), what="the ranks end with their worker")

@@ -11,15 +11,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import pytest_asyncio
 
 from app.heavy import PROJECT
 from app.killable.program import SPARES
 from config.process import CHECKOUT
+from tests.support.processes import descendants
 from tests.support.waiting import until
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
 from workers.engine.grammar_probe import MAX_CHARS, GrammarProbe, Source, Verdict
@@ -73,17 +74,9 @@ ENDLESS = tangled(40)
 NAMED = {"type": "object", "properties": {"name": {"type": "string"}}}
 
 
-def children(process: subprocess.Popen[bytes]) -> list[int]:
-    try:
-        found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii")
-    except OSError:
-        return []
-    return [int(pid) for pid in found.split()]
-
-
 def at_work(process: subprocess.Popen[bytes]) -> list[int]:
     """The children that have a job, which limits their CPU time."""
-    return [pid for pid in children(process) if is_limited(pid)]
+    return [pid for pid in descendants(process.pid) if is_limited(pid)]
 
 
 def is_limited(pid: int) -> bool:
@@ -103,14 +96,10 @@ async def spares_of(probe: GrammarProbe) -> set[int]:
     process = await process_of(probe)
 
     def spares() -> set[int] | None:
-        found = {pid for pid in children(process) if not is_limited(pid) and lives(pid)}
+        found = {pid for pid in descendants(process.pid) if not is_limited(pid)}
         return found if len(found) == SPARES else None
 
     return await until(spares, START_SECONDS) or set()
-
-
-def lives(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 async def tried(probe: GrammarProbe, sources: Sequence[Source], project: str = "p") -> list[Verdict]:
@@ -268,7 +257,7 @@ async def test_a_project_has_one_job_at_a_time_and_leaves_the_other_place(endles
 async def test_a_caller_who_leaves_ends_its_job(endless: GrammarProbe) -> None:
     job, child = await endless_job(endless)
     job.cancel()
-    await until(lambda: not lives(child))
+    await until(lambda: not psutil.pid_exists(child))
     [verdict] = await tried(endless, [schema(NAMED)])
     assert not verdict.refusal
 
@@ -278,7 +267,7 @@ async def test_a_job_gets_a_child_that_was_forked_before_and_its_place_is_filled
     job, child = await endless_job(endless)
     assert child in spares
     job.cancel()
-    await until(lambda: not lives(child))
+    await until(lambda: not psutil.pid_exists(child))
     assert child not in await spares_of(endless)
 
 
@@ -286,7 +275,7 @@ async def test_children_that_are_killed_while_they_wait_are_replaced(endless: Gr
     killed = await spares_of(endless)
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    await until(lambda: not any(map(lives, killed)))
+    await until(lambda: not any(map(psutil.pid_exists, killed)))
     [verdict] = await tried(endless, [schema({**NAMED, "title": "after a kill"})])
     assert not verdict.refusal
 
@@ -294,7 +283,7 @@ async def test_children_that_are_killed_while_they_wait_are_replaced(endless: Gr
 async def test_a_child_that_is_killed_from_outside_is_no_verdict(endless: GrammarProbe) -> None:
     job, first = await endless_job(endless)
     os.kill(first, signal.SIGKILL)
-    await until(lambda: not lives(first))
+    await until(lambda: not psutil.pid_exists(first))
     os.kill(await child_of(endless), signal.SIGKILL)
     with pytest.raises(EngineError, match="ended from outside") as raised:
         await job
@@ -306,7 +295,7 @@ async def test_a_program_that_is_killed_starts_again(endless: GrammarProbe) -> N
     first = endless._program.process
     assert first is not None
     first.kill()
-    await until(lambda: not lives(child))  # it dies with the program
+    await until(lambda: not psutil.pid_exists(child))  # it dies with the program
     await until(lambda: endless._program.process not in (None, first), START_SECONDS)
     job.cancel()
     [verdict] = await tried(endless, [schema(NAMED)])
@@ -371,7 +360,7 @@ async def test_no_job_outlives_its_worker() -> None:
     worker.kill()
     await worker.wait()
     for pid in pids:
-        await until(lambda pid=int(pid): not lives(pid))
+        await until(lambda pid=int(pid): not psutil.pid_exists(pid))
 
 
 async def test_closing_ends_the_program_and_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,4 +373,4 @@ async def test_closing_ends_the_program_and_its_jobs(monkeypatch: pytest.MonkeyP
     for each in (job, behind):
         with pytest.raises(EngineDead):
             await each
-    await until(lambda: not lives(child))
+    await until(lambda: not psutil.pid_exists(child))

@@ -16,11 +16,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import psutil
 import pytest
 
 from config.process import CHECKOUT
 from tests.engine.cases import demo_model
-from tests.engine.processes import alive, children, engine_processes, marked, niceness, pending
+from tests.engine.processes import engine_processes, pending
+from tests.support.processes import alive, descendants, marked
 from tests.support.waiting import until, until_sync
 from workers.engine import make_engine
 from workers.engine.base import EngineDead
@@ -45,11 +47,11 @@ class Owner:
 
     def kill(self, number: signal.Signals) -> None:
         """Kills only this process, and waits until it and its descendants are gone."""
-        family = children(self.pid)
+        family = descendants(self.pid)
         assert family
         os.kill(self.pid, number)
         self.process.wait()
-        until_sync(lambda: not [pid for pid in family if alive(pid)], DEATH_SECONDS, "processes that stay")
+        until_sync(lambda: not any(map(alive, family)), DEATH_SECONDS, "processes that stay")
         until_sync(lambda: not marked(MARK, self.mark), DEATH_SECONDS, "processes that stay")
 
 
@@ -75,7 +77,7 @@ def own() -> Iterator[Own]:
 
     yield start
     for owner in owners:
-        for pid in {*children(owner.pid), *marked(MARK, owner.mark)}:
+        for pid in {*descendants(owner.pid), *(each.pid for each in marked(MARK, owner.mark))}:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         owner.process.kill()
@@ -97,8 +99,8 @@ def test_killing_the_owner_kills_its_engine_and_their_children(own: Own, number:
 def test_killing_an_engine_process_kills_its_children_but_not_the_owner(own: Own) -> None:
     owner = own("plain")
     owner.wait_ready()
-    (engine,) = engine_processes(owner.pid) - {each for pid in engine_processes(owner.pid) for each in children(pid)}
-    (device,) = children(engine)
+    (engine,) = [pid for pid in engine_processes(owner.pid) if descendants(pid)]
+    (device,) = descendants(engine)
     os.kill(engine, signal.SIGKILL)
     until_sync(lambda: not alive(device), DEATH_SECONDS)
     assert owner.process.poll() is None
@@ -108,7 +110,7 @@ def test_engine_processes_are_nicer_and_get_no_signals_of_the_terminal(own: Own)
     owner = own("plain")
     owner.wait_ready()
     for pid in engine_processes(owner.pid):
-        assert niceness(pid) >= 5
+        assert psutil.Process(pid).nice() >= 5
         assert os.getpgid(pid) != os.getpgid(owner.pid)
 
 
@@ -155,9 +157,9 @@ def test_a_process_whose_parent_is_already_dead_ends_itself() -> None:
 
 
 def test_the_owner_is_not_bound_to_itself() -> None:
-    before = niceness(0), os.getpgid(0)
+    before = os.getpriority(os.PRIO_PROCESS, 0), os.getpgid(0)
     bind_to_parent(os.getpid(), 19)
-    assert (niceness(0), os.getpgid(0)) == before
+    assert (os.getpriority(os.PRIO_PROCESS, 0), os.getpgid(0)) == before
 
 
 def test_only_processes_made_under_a_lifeline_are_its_own() -> None:

@@ -39,6 +39,7 @@ from tests.faults.polling import with_pause
 from tests.faults.proxy import HOST, Connect, Proxy
 from tests.faults.tenants import Tenants
 from tests.support import next_version
+from tests.support.processes import marked
 from tests.support.scripted.attached import URL
 from tests.support.services import AS_OWNER, Services
 from tests.support.waiting import until
@@ -152,10 +153,9 @@ class Fleet:
     def left_behind(self) -> list[str]:
         """Processes of this fleet that still run, whatever their parent is now."""
         found = []
-        for process in psutil.process_iter(["pid", "name"]):
+        for process in marked(MARK, self._mark):
             with contextlib.suppress(psutil.Error):
-                if process.environ().get(MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
         return found
 
     # -- start ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from app.local.errors import LocalError
 from config.settings import ConfigError
 from tests.faults.clocks import Clock
 from tests.faults.proxy import Proxy
-from tests.support.services import tree
+from tests.support.processes import tree
 
 PAUSE_SECONDS = 0.2
 _ERROR_MARKS = (" ERROR ", " CRITICAL ")

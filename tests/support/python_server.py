@@ -13,6 +13,7 @@ import psutil
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp import Client
 
+from tests.support.processes import alive
 from tests.support.tool_process import Process, address, tool_process
 from tests.support.waiting import until_sync
 
@@ -68,15 +69,7 @@ def python_server(log: Path, *options: str, as_nobody: bool = False, **environme
 
 def gone(processes: list[psutil.Process]) -> None:
     """Waits until all processes have ended."""
-    until_sync(lambda: not any(runs(process) for process in processes), what="processes of a sandbox are gone")
-
-
-def runs(process: psutil.Process) -> bool:
-    """Whether the process runs (a zombie does not)."""
-    try:
-        return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    until_sync(lambda: not any(map(alive, processes)), what="processes of a sandbox are gone")
 
 
 @dataclass(frozen=True, slots=True)

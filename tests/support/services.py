@@ -21,6 +21,7 @@ from app.local.services.service_account import ServiceFolders
 from app.local.services.valkey import Valkey
 from app.store.roles.rights import PROCESSES
 from tests.support.clusters import add_cluster
+from tests.support.processes import alive, tree
 from tests.support.waiting import until_sync
 
 if TYPE_CHECKING:  # it imports this module
@@ -228,28 +229,3 @@ class Services:
         self.valkey.stop()
         self._thread.close()
         self._exit.close()
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs (a zombie does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def tree(pid: int) -> list[int]:
-    """The process and its descendants; none once it has ended."""
-    return [pid, *descendants(pid)] if alive(pid) else []
-
-
-def descendants(pid: int) -> list[int]:
-    """The process ids of all children of `pid`, and of their children."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    found = [int(child) for child in children]
-    for child in list(found):
-        found += descendants(child)
-    return found

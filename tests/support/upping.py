@@ -17,8 +17,8 @@ from typing import Any
 from config.models import ServedModel
 from tests.support import forks
 from tests.support.forks import Forked
+from tests.support.processes import alive, descendants
 from tests.support.scripted import models_of
-from tests.support.services import alive, descendants
 from tests.support.waiting import PAUSE, until_sync
 
 LONGHAUL = [sys.executable, "-c", "from app.cli import main; main()"]

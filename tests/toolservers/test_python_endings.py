@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from config.process import CHECKOUT
-from tests.support.python_server import PROGRAM, PythonServer, gone, notebook, python_server, run, runs
+from tests.support.processes import alive
+from tests.support.python_server import PROGRAM, PythonServer, gone, notebook, python_server, run
 from tests.support.waiting import until, until_sync
 
 FRESH = "[The interpreter was started anew: names of earlier calls are lost.]"
@@ -135,4 +136,4 @@ def test_over_stdin_and_stdout_there_is_one_session_and_a_closed_stdin_ends_it(t
     process.stdin.close()
     assert process.wait(30) == 0
     process.stdout.close()
-    assert not any(map(runs, tree))
+    assert not any(map(alive, tree))

@@ -15,7 +15,8 @@ import pytest_asyncio
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.support.python_server import CellResult, PythonServer, notebook, python_server, run, runs
+from tests.support.processes import alive
+from tests.support.python_server import CellResult, PythonServer, notebook, python_server, run
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -278,7 +279,7 @@ async def test_deleting_a_session_ends_its_interpreter_also_during_a_call(server
                 running = asyncio.create_task(run(client, "open('started', 'w')\nwhile True: time.sleep(1)"))
                 await until(started_in(interpreter).exists, what="the call runs")
                 running.cancel()
-        await until(lambda each=interpreter: not runs(each), what="the sandbox is gone")
+        await until(lambda each=interpreter: not alive(each), what="the sandbox is gone")
 
 
 def started_in(interpreter: psutil.Process) -> Path:

@@ -14,8 +14,8 @@ import pytest
 
 from app.local.children import MAX_LINE_BYTES, Child, Program, run
 from app.local.services.service_account import ServiceFolders, choose_account
-from tests.support.services import descendants
-from tests.support.upping import alive, kill
+from tests.support.processes import alive, descendants
+from tests.support.upping import kill
 from tests.support.waiting import until, until_sync
 
 DEAF_TREE = "trap '' TERM; sh -c 'trap \"\" TERM; echo up; while :; do sleep 1; done' & while :; do sleep 1; done"

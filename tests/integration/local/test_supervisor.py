@@ -9,8 +9,9 @@ from pathlib import Path
 
 from app.local.home import WORKERS_FILE
 from tests.support.devices import gpu_machine, listing
+from tests.support.processes import alive
 from tests.support.scripted import SCRIPTED, models_of
-from tests.support.upping import NAMED_SERVICES, Up, alive, kill, longhaul
+from tests.support.upping import NAMED_SERVICES, Up, kill, longhaul
 from tests.support.waiting import until_sync
 
 ON_DEVICES = '[[models]]\nname = "{}"\npath = "org/model"\nengine_args = {{ tensor_parallel_size = {} }}\n'

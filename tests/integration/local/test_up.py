@@ -16,6 +16,7 @@ from unittest.mock import patch
 from urllib.parse import parse_qs
 
 import asyncpg
+import psutil
 import pytest
 
 from app.local.home import Home
@@ -24,9 +25,10 @@ from config.settings import load_settings
 from tests.support import forks
 from tests.support.clusters import add_cluster
 from tests.support.forks import Forked
+from tests.support.processes import alive
 from tests.support.scripted import models_of
 from tests.support.services import open_folder
-from tests.support.upping import LONGHAUL, NAMED_SERVICES, Up, alive, kill, longhaul
+from tests.support.upping import LONGHAUL, NAMED_SERVICES, Up, kill, longhaul
 from tests.support.waiting import until, until_sync
 
 SLEEPER = "echo $$ > {0}.tmp; mv {0}.tmp {0}.pid; exec sleep 1000"
@@ -206,8 +208,8 @@ def servers(up: Up, server: str) -> list[int]:
     """The running main processes of a server: their parents are no such server."""
     found = []
     for pid in filter(alive, up.look()):
-        with contextlib.suppress(OSError):
-            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        with contextlib.suppress(OSError, psutil.Error):
+            parent = psutil.Process(pid).ppid()
             if executable(pid).name == server and executable(parent).name != server:
                 found.append(pid)
     return found

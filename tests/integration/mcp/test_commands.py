@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from app.store.database import Database
@@ -19,6 +18,7 @@ from config.process import CHECKOUT
 from config.tools import McpServer
 from tests.integration.mcp.test_tools import DONE, answer, items
 from tests.support.logs import text_of
+from tests.support.processes import alive
 from tests.support.tool_servers import ToolProcess, call, mcp_tool
 from tests.support.waiting import until, until_sync
 from workers.mcp import session
@@ -54,17 +54,6 @@ def pids(file: Path) -> list[int]:
     return [int(word) for word in file.read_text().split()] if file.exists() else []
 
 
-def lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def gone(numbers: list[int]) -> bool:
-    return not any(map(lives, numbers))
-
-
 @contextmanager
 def holder(file: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process with a session at a stubborn server."""
@@ -75,7 +64,7 @@ def holder(file: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
         process.wait()
         for pid in pids(file):
-            if not gone([pid]):
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -86,7 +75,7 @@ def test_a_server_that_ignores_everything_dies_with_its_worker_and_what_it_start
         assert process.poll() is None
         process.kill()
         process.wait()
-        until_sync(lambda: gone(started), what="the server, its supervisor and what it started are gone")
+        until_sync(lambda: not any(map(alive, started)), what="the server, its supervisor and what it started are gone")
 
 
 def test_killing_a_supervisor_kills_its_server(tmp_path: Path) -> None:
@@ -94,7 +83,7 @@ def test_killing_a_supervisor_kills_its_server(tmp_path: Path) -> None:
     with holder(file):
         server, supervisor, *_ = until_sync(lambda: pids(file), what="the server runs")
         os.kill(supervisor, signal.SIGKILL)
-        until_sync(lambda: gone([server]), what="the server is gone")
+        until_sync(lambda: not alive(server), what="the server is gone")
 
 
 def test_a_supervisor_whose_worker_is_gone_already_starts_nothing(tmp_path: Path) -> None:
@@ -110,9 +99,9 @@ async def test_children_of_a_server_end_with_its_session(tmp_path: Path) -> None
     held = Session(McpServer("x", "mcp", None, ("sh", "-c", script, str(file), *server)), {})
     assert await held.list_tools()
     started = pids(file)
-    assert not gone(started)
+    assert any(map(alive, started))
     await held.close()
-    await until(lambda: gone(started))
+    await until(lambda: not any(map(alive, started)))
 
 
 def test_all_output_of_a_server_before_its_end_is_passed_on() -> None:
