@@ -9,10 +9,8 @@ from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
-from app.batches.broken_lines import BROKEN, BrokenLines
-from app.batches.jsonl import RawLine
-from app.batches.line import LineError, custom_id_of, read_line, refused_in
-from app.batches.lines import read_lines
+from app.batches.jsonl import RawLine, read_lines
+from app.batches.line import BROKEN, BrokenLines, LineError, custom_id_of, read_line, refused_in
 from app.batches.results import CANCELLED_ALONE
 from app.bounds import BoundReached
 from app.heavy import off_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,8 +20,10 @@ from app.protocol.requests.bodies.batch import CHAT, RESPONSES
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.validation import validate
-from app.protocol.text import shortened
+from app.protocol.text import shortened, type_and_places
 from app.protocol.types import Json
+
+log = logging.getLogger("longhaul.batches")
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], ResponseRequest]] = MappingProxyType(
     {RESPONSES: checked_request, CHAT: chat_request}
@@ -28,6 +31,9 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], ResponseRequest]] = Mapping
 """What a line's body is read as, by the endpoint of its batch."""
 
 MAX_CUSTOM_ID_CHARS = 512
+
+BROKEN = "The request could not be checked."
+"""The client's error for a line whose check failed in a way that nobody foresaw."""
 
 _REFUSED = {
     "stream": "a batch has no stream; GET /v1/batches/{batch_id}/results follows it",
@@ -60,6 +66,21 @@ class BatchLine:
     request: ResponseRequest
     end: int
     """The offset in the file of the byte behind it."""
+
+
+@dataclass(slots=True)
+class BrokenLines:
+    """Lines of one batch whose check failed in a way that nobody foresaw.
+
+    The first one is logged, because the others mostly fail for the same reason.
+    """
+
+    has_any: bool = False
+
+    def note(self, batch_id: str, line: int, error: Exception) -> None:
+        if not self.has_any:
+            log.error("%s: line %d cannot be checked: %s", batch_id, line, type_and_places(error))
+        self.has_any = True
 
 
 class _Line(RequestModel):

@@ -9,18 +9,17 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from hashlib import blake2b
 
-from app.batches.broken_lines import BROKEN
-from app.batches.jsonl import RawLine
-from app.batches.line import LineError, line_error, refused_in
-from app.batches.lines import read_lines
-from app.batches.validation import Validation
+from app.batches.jsonl import RawLine, read_lines
+from app.batches.line import BROKEN, BatchLine, BrokenLines, LineError, line_error, read_line, refused_in
 from app.heavy import off_loop
 from app.protocol.errors import ApiError, LimitReached
 from app.protocol.status import BatchStatus
+from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.create.acceptor import LineCheck, RequestAcceptor
 from app.store.batches import changes, rows
@@ -36,6 +35,71 @@ CLAIM_SECONDS = 30.0
 """How long one process has a batch to itself; it renews that for each piece of the file."""
 TURN_LINES = 1000
 """Lines that are checked before another batch may have the place."""
+MAX_ERRORS = 1000
+"""Number of bad lines that are named; all are counted."""
+
+
+@dataclass(slots=True)
+class Validation:
+    """What is known of a file so far. Add its lines in their order."""
+
+    endpoint: str
+    max_lines: int
+    max_line_bytes: int
+    total: int = 0
+    """Lines that are not blank."""
+    bad: int = 0
+    broken: BrokenLines = field(default_factory=BrokenLines)
+    errors: list[LineError] = field(default_factory=list)
+    """The first ones."""
+    models: set[str] = field(default_factory=set)
+    """What the requests name."""
+    queue: str | None = None
+    """Queue of the last good line. Operators see the lines in the file there until one of the batch is a response."""
+    _seen: dict[bytes, int] = field(default_factory=dict)
+    """The first line of each `custom_id`, by a digest: a million ids of 512 characters would be half a gigabyte."""
+
+    def add(self, line: RawLine) -> BatchLine | None:
+        """Returns the line's request, or None if something is wrong with it."""
+        self.total += 1
+        try:
+            read = read_line(line, self.endpoint, self.max_line_bytes)
+            self._check_new(read)
+        except LineError as error:
+            self.refuse(error)
+            return None
+        self.models.add(read.request.model)
+        return read
+
+    def refuse(self, error: LineError) -> None:
+        """Notes a bad line."""
+        self.bad += 1
+        if len(self.errors) < MAX_ERRORS:
+            self.errors.append(error)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the file has more lines than a batch may have: the rest need not be read."""
+        return self.total > self.max_lines
+
+    def problems(self) -> list[LineError]:
+        """What is wrong with the file, once all of it was added; nothing: the batch may run."""
+        if self.is_over:
+            message = f"The file has more than {self.max_lines} requests, the most of one batch."
+            return [LineError(None, "too_many_requests", message)]
+        if self.total == 0:
+            return [LineError(None, "empty_file", "The file has no requests.")]
+        if self.bad <= len(self.errors):
+            return self.errors
+        more = LineError(None, "too_many_errors", f"{self.bad} lines are wrong; the first {MAX_ERRORS} are named.")
+        return [*self.errors, more]
+
+    def _check_new(self, line: BatchLine) -> None:
+        digest = blake2b(line.custom_id.encode("utf-8", "surrogatepass"), digest_size=12).digest()
+        first = self._seen.setdefault(digest, line.number)
+        if first != line.number:
+            message = f"The custom_id '{shortened(line.custom_id)}' is that of line {first} already."
+            raise LineError(line.number, "duplicate_custom_id", message, "custom_id")
 
 
 class _Lost(Exception):

@@ -18,7 +18,7 @@ from sqlalchemy import text
 
 from app.access.administration import Administration
 from app.api.docs import schemas
-from app.batches import expander, followers, service, validation, validator
+from app.batches import expander, followers, service, validator
 from app.operations.models import backlog
 from app.protocol.limits import LimitKind
 from app.scheduling.loads import KEPT_PART
@@ -589,14 +589,14 @@ class TestTrouble:
     async def test_a_line_whose_check_raises_is_a_bad_line_and_logged_once(
         self, client: Client, carried: Carried, db: Database, caplog: pytest.LogCaptureFixture, monkeypatch: Any
     ) -> None:
-        read = validation.read_line
+        read = validator.read_line
 
         def raises(raw: Any, *more: Any) -> Any:
             if raw.number in (2, 3):
                 raise KeyError("nobody foresaw it")
             return read(raw, *more)
 
-        monkeypatch.setattr(validation, "read_line", raises)
+        monkeypatch.setattr(validator, "read_line", raises)
         async with carried.on():
             assert await problems(client, numbered(4)) == [(2, "server_error", None), (3, "server_error", None)]
         assert len([each for each in caplog.records if "cannot be checked" in each.getMessage()]) == 1

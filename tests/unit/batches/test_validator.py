@@ -9,7 +9,7 @@ import pytest
 
 from app.batches.jsonl import LineSplitter
 from app.batches.line import BatchLine
-from app.batches.validation import MAX_ERRORS, Validation
+from app.batches.validator import MAX_ERRORS, Validation
 from app.protocol.requests.bodies.batch import CHAT, RESPONSES
 
 _BODY = {
