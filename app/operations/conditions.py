@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.operations.models import ClassTotals, ModelTotals
-from app.operations.words import count_of, moment, some_of, span
+from app.operations.words import count_of, moment, resume_command, some_of, span
 from app.protocol.limits import LimitState
 from app.queue.message import model_of
 from app.store.operations.snapshot import Death, Snapshot, Worker, WorkerState
@@ -262,16 +262,16 @@ def _suspects(view: View) -> Iterator[Told]:
 
 def _paused(view: View) -> Iterator[Told]:
     for pause in view.snapshot.pauses:
-        model, what, option = view.model(pause.queue), pause.model, ""
+        model, what = view.model(pause.queue), pause.model
         waits = model.waiting
         if pause.project is not None:
             what = f"{view.names.project(pause.project)} in {pause.model}"
-            option, waits = f" --project {pause.project}", model.waiting_of.get(pause.project, 0)
+            waits = model.waiting_of.get(pause.project, 0)
         yield Told(
             f"Paused: {what}, since {moment(pause.since)}, by {view.names.actor(pause.actor)}, {_why(pause.reason)}."
             f" {_waits(waits, 'response', ' of it')}.",
             "New background requests are accepted and wait; new foreground requests get 503."
-            f" `longhaul resume {pause.model}{option}` ends it.",
+            f" `{resume_command(pause.model, pause.project)}` ends it.",
             pause.model,
         )
 

@@ -8,7 +8,7 @@ from datetime import UTC
 from enum import StrEnum
 
 from app.operations.models import about_ahead
-from app.operations.words import count_of, ordinal, some_of, span
+from app.operations.words import count_of, ordinal, resume_command, some_of, span
 from app.queue.message import class_of
 from app.store.operations.known import KnownResponse
 from app.store.operations.snapshot import Snapshot, Worker
@@ -79,8 +79,7 @@ def _paused(response: KnownResponse, snapshot: Snapshot) -> Explanation | None:
     what = found.model if found.project is None else f"project {found.project} in {found.model}"
     why = f": {found.reason}" if found.reason else ""
     text = f"It waits because {what} is paused since {found.since.astimezone(UTC):%Y-%m-%d %H:%M} UTC{why}."
-    option = "" if found.project is None else f" --project {found.project}"
-    return Explanation(Reason.PAUSED, text, f"`longhaul resume {found.model}{option}` lets it go on.")
+    return Explanation(Reason.PAUSED, text, f"`{resume_command(found.model, found.project)}` lets it go on.")
 
 
 def _without_worker(response: KnownResponse, workers: Sequence[Worker], able: Sequence[Worker]) -> Explanation:

@@ -20,8 +20,7 @@ from app.operations.conditions import (
 )
 from app.operations.explanation import Explanation, explain
 from app.operations.models import Backlog, ModelTotals, backlog, model_totals
-from app.protocol.errors import NotFound
-from app.protocol.text import shortened
+from app.responses.read.reader import no_such_response
 from app.store import migrate
 from app.store.database import Database
 from app.store.operations import known, snapshot
@@ -112,7 +111,7 @@ class OperatorService:
         """Raises NotFound."""
         response = await known.find(self._db, response_id) if may_exist(response_id) else None
         if response is None:
-            raise NotFound(f"There is no response with the id '{shortened(response_id)}'.", "response_id")
+            raise no_such_response(response_id)
         if response.finished_at is not None:
             return response, explain(response, Snapshot())
         calls = await known.read_calls(self._db, response) if response.worker is not None else ()

@@ -12,6 +12,11 @@ def count_of(number: int, thing: str, things: str | None = None) -> str:
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
+def resume_command(model: str, project: str | None) -> str:
+    """The command that ends a pause of the model, or of the project in it."""
+    return f"longhaul resume {model}" + ("" if project is None else f" --project {project}")
+
+
 def ordinal(number: int) -> str:
     """`1st`, `2nd`, `3rd`, `11th`."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

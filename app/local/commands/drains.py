@@ -10,6 +10,7 @@ import typer
 from app.local.commands.operator_client import OperatorClient, ask, path
 from app.local.commands.output import JsonOption, progress, say, show_json
 from app.local.errors import LocalError
+from app.operations.words import count_of
 
 POLL_SECONDS = 1.0
 
@@ -61,5 +62,5 @@ async def _drain(api: OperatorClient, worker: str, reason: str | None, *, wait: 
 
 def _line(worker: Any) -> str:
     has = worker["running"] + worker["sent"]
-    what = f"has {has} response{'s'[: has != 1]}" if has else "has no responses"
+    what = f"has {count_of(has, 'response')}" if has else "has no responses"
     return f"{worker['name']} is {worker['state']}; it {what}"

@@ -9,6 +9,7 @@ import typer
 
 from app.local.commands.operator_client import ask
 from app.local.commands.output import Column, JsonOption, column, moment, say, show, show_json
+from app.operations.words import resume_command
 
 commands = typer.Typer()
 
@@ -37,7 +38,7 @@ def pause(
     if as_json:
         show_json([made])
     else:
-        say(f"{_name(made)} is paused; end it by: {_command(made)}")
+        say(f"{_name(made)} is paused; end it by: {resume_command(made['model'], made['project'])}")
 
 
 @commands.command()
@@ -54,7 +55,7 @@ def resume(
         return
     say(f"{_name({'model': model, 'project': project})} is resumed")
     for each in left:
-        say(f"{_name(each)} is still paused; end it by: {_command(each)}")
+        say(f"{_name(each)} is still paused; end it by: {resume_command(each['model'], each['project'])}")
 
 
 @commands.command()
@@ -65,8 +66,3 @@ def pauses(as_json: JsonOption = False) -> None:
 
 def _name(pause: Mapping[str, Any]) -> str:
     return pause["model"] if pause["project"] is None else f"{pause['model']} for project {pause['project']}"
-
-
-def _command(pause: Mapping[str, Any]) -> str:
-    alone = "" if pause["project"] is None else f" --project {pause['project']}"
-    return f"longhaul resume {pause['model']}{alone}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from app.local.procfile import WORKER, Process
 from app.local.workers.devices import VISIBLE, Device, Devices, devices_needed
+from app.operations.words import count_of
 from config.models import ServedModel
 from config.settings import ConfigError
 
@@ -103,7 +104,7 @@ def _too_few(workers: Counter[str], places: Sequence[tuple[ServedModel, int]], d
     total = sum(needs[model.name] for model, _ in places)
     more = f", or name more devices in {VISIBLE}" if devices.source.startswith(VISIBLE) else ""
     return (
-        f"the workers need {total} device{'s'[: total != 1]}, and {devices.source} {len(devices.all)}{whole}: "
+        f"the workers need {count_of(total, 'device')}, and {devices.source} {len(devices.all)}{whole}: "
         f"{each}; lower --workers or tensor_parallel_size, or serve fewer models{more}"
     )
 

@@ -54,7 +54,7 @@ class TestAnswers:
     async def test_what_is_not_there_is_status_1_and_one_line(self, db: Database, remote: Shell) -> None:
         ran = await remote.run("why", "resp_nobody")
         assert (ran.status, ran.out) == (1, "")
-        assert ran.err == "longhaul: There is no response with the id 'resp_nobody'.\n"
+        assert ran.err == "longhaul: Response with id 'resp_nobody' not found.\n"
 
 
 class TestOutput:

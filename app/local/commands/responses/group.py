@@ -100,7 +100,7 @@ def _tell(story: Mapping[str, Any]) -> None:
         who = "accepted by the API" if each["attempt"] == 0 else f"attempt {each['attempt']}"
         events = f"events {each['first_event']} to {each['last_event']}"
         is_merged = not each["tokens"] and story["finished_at"] is not None
-        flushes = f"{each['flushes']} flush{'es'[: 2 * (each['flushes'] != 1)]}"
+        flushes = count_of(each["flushes"], "flush", "flushes")
         wrote = "" if is_merged or not each["attempt"] else f", {each['tokens']:,} tokens in {flushes}"
         say(f"    {who}: {events}{wrote}")
     for call in story["tool_calls"]:
