@@ -13,8 +13,6 @@ from app.access.project_limits import LIMIT_FIELDS, limit_id
 from app.protocol.limits import LimitKind, LimitState
 from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.protocol.types import Json
-from app.responses.paging import unknown_cursor
-from app.store import paging
 from app.store.tenants.api_keys import KeyRow
 from app.store.tenants.audit import AuditRow
 from app.store.tenants.projects import ALL, NOT, ProjectRow
@@ -58,12 +56,8 @@ class List(Shape, Generic[Entry]):
     has_more: bool
 
     @classmethod
-    def of(
-        cls, found: tuple[Sequence[Row], bool] | None, page: paging.Page, entry_of: Callable[[Row], Entry]
-    ) -> List[Entry]:
-        """Raises InvalidRequest if there is no page, because the cursor names no entry."""
-        if found is None:
-            raise unknown_cursor(page)
+    def of(cls, found: tuple[Sequence[Row], bool], entry_of: Callable[[Row], Entry]) -> List[Entry]:
+        """Makes an answer of a page of rows, and of whether there are more."""
         rows, has_more = found
         first, last = (rows[0].id, rows[-1].id) if rows else ("", "")
         return cls(data=[entry_of(row) for row in rows], first_id=first, last_id=last, has_more=has_more)

@@ -17,7 +17,7 @@ from app.protocol.requests.bodies.batch import WINDOWS, CreateBatch
 from app.protocol.status import BatchStatus
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.paging import Encoded, encoded_list, unknown_cursor
+from app.responses.paging import Encoded, encoded_list
 from app.store.batches import changes, results, rows
 from app.store.batches.changes import NewBatch
 from app.store.batches.rows import BatchRow
@@ -102,13 +102,8 @@ class BatchService:
         return None if ended is None else batch_object(ended)
 
     async def page(self, project: str, page: Page, hold: Hold) -> Encoded:
-        """Returns a page of batches, the newest first, once `hold` has room for it.
-
-        Raises InvalidRequest for an unknown cursor.
-        """
+        """Returns a page of batches, the newest first, once `hold` has room for it. Raises UnknownCursor."""
         found = await rows.find_page(self._db, project, page, hold)
-        if found is None:
-            raise unknown_cursor(page)
 
         def encoded() -> Encoded:
             entries = [(row.id, orjson.dumps(batch_object(row))) for row in found.entries]

@@ -54,8 +54,8 @@ class FileService:
         new = NewFile(new_file_id(), request.filename, request.purpose, None if expiry is None else expiry.seconds)
         return (await writer.finish_file(new)).as_object()
 
-    async def page_of(self, project: str, page: Page, purpose: str | None) -> tuple[list[FileRow], bool] | None:
-        """Returns a page of files, and whether there are more; None: its cursor is none of them."""
+    async def page_of(self, project: str, page: Page, purpose: str | None) -> tuple[list[FileRow], bool]:
+        """Returns a page of files, and whether there are more."""
         return await files.page_of(self._db, project, page, purpose)
 
     async def get(self, project: str, file_id: str) -> FileRow:

@@ -80,8 +80,8 @@ class BulkActions:
             raise _no_such(action_id)
         return row
 
-    async def find_page(self, page: Page) -> tuple[list[ActionRow], bool] | None:
-        """A page of actions, and whether there are more; None: the cursor names none."""
+    async def find_page(self, page: Page) -> tuple[list[ActionRow], bool]:
+        """A page of actions, and whether there are more."""
         return await actions.find_page(self._db, page)
 
     async def cancel(self, action_id: str) -> ActionRow:

@@ -17,7 +17,7 @@ from app.protocol.types import Json
 from app.responses.create.continuation import ContextLimits, no_such_conversation
 from app.responses.create.references import ReferenceResolver
 from app.responses.models.catalog import PermittedCatalogs
-from app.responses.paging import Encoded, encoded_list, unknown_cursor
+from app.responses.paging import Encoded, encoded_list
 from app.sizes import item_count
 from app.store.context import conversations as store
 from app.store.context.conversations import ConversationRow, DuplicateItem, NewItem, bytes_of
@@ -93,12 +93,9 @@ class ConversationService:
             return encoded_list([(item.id, item.item) for item in items], has_more=False)
 
     async def list_items(self, project: str, conversation_id: str, page: Page, hold: Hold) -> Encoded:
-        """Returns a page of items, once `hold` has room for it. Raises InvalidRequest for an unknown cursor."""
+        """Returns a page of items, once `hold` has room for it. Raises UnknownCursor."""
         await self._row(project, conversation_id)
-        found = await store.list_items(self._db, project, conversation_id, page, hold)
-        if found is None:
-            raise unknown_cursor(page)
-        items, has_more = found
+        items, has_more = await store.list_items(self._db, project, conversation_id, page, hold)
         return encoded_list(items, has_more=has_more)
 
     async def get_item(self, project: str, conversation_id: str, item_id: str, hold: Hold) -> Encoded:

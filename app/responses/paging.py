@@ -7,10 +7,8 @@ from typing import TypeAlias
 
 import orjson
 
-from app.protocol.errors import InvalidRequest
-from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.store.paging import Page
+from app.store.paging import Page, UnknownCursor
 
 Encoded: TypeAlias = bytes
 """The JSON of an answer."""
@@ -19,21 +17,13 @@ DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
 
 
-def unknown_cursor(page: Page) -> InvalidRequest:
-    """Returns the error for the page's cursor."""
-    name, cursor = ("before", page.before) if page.after is None else ("after", page.after)
-    message = f"Invalid '{name}': there is no item '{shortened(cursor or '')}' in this list."
-    return InvalidRequest(message, name, "invalid_value")
-
-
 def page_of(entries: Sequence[Json], page: Page) -> Encoded:
-    """Returns a page of `entries`, a whole list with the oldest first. Raises InvalidRequest."""
+    """Returns a page of `entries`, a whole list with the oldest first. Raises UnknownCursor."""
     ordered = list(reversed(entries)) if page.descending else list(entries)
-    cursor = page.before if page.after is None else page.after
-    if cursor is not None:
-        index = next((index for index, entry in enumerate(ordered) if entry["id"] == cursor), None)
+    if page.cursor is not None:
+        index = next((index for index, entry in enumerate(ordered) if entry["id"] == page.cursor), None)
         if index is None:
-            raise unknown_cursor(page)
+            raise UnknownCursor(page)
         ordered = ordered[index + 1 :] if page.after is not None else ordered[:index]
     behind = ordered[::-1] if page.is_backwards else ordered  # Next to the cursor first.
     encoded = [orjson.dumps(entry) for entry in behind[: page.limit]]

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import text
 
+from app.protocol.errors import InvalidRequest
+from app.protocol.text import shortened
 from app.store.database import Database
 
 T = TypeVar("T")
@@ -26,6 +28,10 @@ class Page:
     descending: bool = False
 
     @property
+    def cursor(self) -> str | None:
+        return self.before if self.after is None else self.after
+
+    @property
     def is_backwards(self) -> bool:
         """Whether the page ends at its cursor."""
         return self.after is None and self.before is not None
@@ -39,6 +45,15 @@ class Page:
                 break
             count += 1
         return count
+
+
+class UnknownCursor(InvalidRequest):
+    """The page's cursor names no entry of the list."""
+
+    def __init__(self, page: Page) -> None:
+        name = "before" if page.is_backwards else "after"
+        message = f"Invalid '{name}': there is no item '{shortened(page.cursor or '')}' in this list."
+        super().__init__(message, name, "invalid_value")
 
 
 class Listing:
@@ -59,18 +74,18 @@ class Listing:
 
     async def read(
         self, db: Database, page: Page, make: Callable[..., T], values: Mapping[str, Any] | None = None
-    ) -> tuple[list[T], bool] | None:
+    ) -> tuple[list[T], bool]:
         """Returns what `make` makes of the columns of each row of a page, and whether there are more behind it.
 
-        `values` are those of the list's own parameters. None: the cursor names none of its rows. It may name one that
-        is not `wanted`.
+        `values` are those of the list's own parameters. Raises UnknownCursor; a cursor may name a row that is not
+        `wanted`.
         """
-        values, cursor = values or {}, page.before if page.after is None else page.after
+        values, cursor = values or {}, page.cursor
         bounds: dict[str, Any] = {"limit": page.limit + 1, "cursor": cursor}
         if cursor is not None:
             places = await db.execute(self._cursor, {**values, "cursor": cursor})
             if not places:
-                return None
+                raise UnknownCursor(page)
             bounds["age"] = places[0][0]
         statement = self._pages[page.descending != page.is_backwards, cursor is not None]
         found = await db.execute(statement, {**values, **bounds})

@@ -14,7 +14,7 @@ from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.webhooks import CreateEndpoint, UpdateEndpoint
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.paging import Encoded, encoded_list, unknown_cursor
+from app.responses.paging import Encoded, encoded_list
 from app.store import retention
 from app.store.database import Database
 from app.store.keys import SharedSealer
@@ -60,7 +60,7 @@ class WebhookService:
         return endpoint_object(row, secret)
 
     async def page(self, project: str, page: Page) -> Encoded:
-        return _listed(page, await endpoints.find_page(self._db, project, page), endpoint_object)
+        return _listed(await endpoints.find_page(self._db, project, page), endpoint_object)
 
     async def get(self, project: str, endpoint_id: str) -> Json:
         return endpoint_object(await self._find(project, endpoint_id))
@@ -98,7 +98,7 @@ class WebhookService:
         """The newest events first."""
         await self._find(project, endpoint_id)
         await hold(page.limit * DELIVERY_BYTES)
-        return _listed(page, await deliveries.find_page(self._db, project, endpoint_id, page), delivery_object)
+        return _listed(await deliveries.find_page(self._db, project, endpoint_id, page), delivery_object)
 
     async def replay(self, project: str, endpoint_id: str, event_id: str) -> Json:
         """Sends an event once more, as if it had never been sent."""
@@ -120,9 +120,7 @@ class WebhookService:
         return secret, (await self._sealer.get(project)).seal(SealedKind.WEBHOOK_SECRET, secret)
 
 
-def _listed(page: Page, found: tuple[list[T], bool] | None, shown: Callable[[T], Json]) -> Encoded:
-    if found is None:
-        raise unknown_cursor(page)
+def _listed(found: tuple[list[T], bool], shown: Callable[[T], Json]) -> Encoded:
     objects = map(shown, found[0])
     return encoded_list([(each["id"], orjson.dumps(each)) for each in objects], has_more=found[1])
 

@@ -8,9 +8,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 from app.api.admin_objects import RowShape, Seconds, Shape
 from app.protocol.types import Json
 from app.queue.message import class_of
-from app.responses.paging import unknown_cursor
 from app.store.operations.listing import ListedResponse, ResponsePage
-from app.store.paging import Page
 
 Entry = TypeVar("Entry", bound=Shape)
 
@@ -28,12 +26,7 @@ class ResponsesPage(Shape, Generic[Entry]):
     """Whether the page ended because it had read for as long, or as many responses, as a page may."""
 
     @classmethod
-    def of_found(
-        cls, found: ResponsePage | None, page: Page, entry_of: Callable[[ListedResponse], Entry]
-    ) -> ResponsesPage[Entry]:
-        """Raises InvalidRequest if there is no page, because the cursor names no response."""
-        if found is None:
-            raise unknown_cursor(page)
+    def of_found(cls, found: ResponsePage, entry_of: Callable[[ListedResponse], Entry]) -> ResponsesPage[Entry]:
         entries = found.entries
         last = (found.last_id if found.has_more else None) or (entries[-1].id if entries else "")
         first = entries[0].id if entries else ""

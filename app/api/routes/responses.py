@@ -138,11 +138,10 @@ async def list_responses(
     A page may have fewer entries than `limit`, or none, while `has_more` is true: the next one goes on behind
     `last_id`.
     """
-    page, only = query.page, replace(filter_of(query), project=project, only_kept=True)
+    only = replace(filter_of(query), project=project, only_kept=True)
     if only.batch is not None:
         await runtime.batches.check(project, only.batch, "batch")
-    found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
-    return ResponsesPage.of_found(found, page, ListedObject.of)
+    return ResponsesPage.of_found(await listing.find_page(runtime.db, only, query.page), ListedObject.of)
 
 
 @router.get("/{response_id}", summary="Read a response, or its events", responses={200: routes.RESPONSE_OR_EVENTS})

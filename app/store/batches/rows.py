@@ -142,22 +142,20 @@ class BatchPage:
     bytes: int
 
 
-async def find_page(db: Database, project: str, page: Page, hold: Hold) -> BatchPage | None:
-    """A page of the project's batches, which has LIST_PAGE_BYTES at most; None: the cursor names none of them.
+async def find_page(db: Database, project: str, page: Page, hold: Hold) -> BatchPage:
+    """A page of the project's batches, which has LIST_PAGE_BYTES at most.
 
     `hold` is awaited with its bytes before it is read.
     """
-    found = await _SIZES.read(db, page, _size, {"project": project})
-    if found is None:
-        return None
-    sizes = found[0][::-1] if page.is_backwards else found[0]  # next to the cursor first
+    found, has_more = await _SIZES.read(db, page, _size, {"project": project})
+    sizes = found[::-1] if page.is_backwards else found  # next to the cursor first
     fitting = page.fitting(size for _, size in sizes)
     size = sum(size for _, size in sizes[:fitting])
     ids = [batch_id for batch_id, _ in sizes[:fitting]]
     await hold(size)
     rows = {row.id: _row(**row._mapping) for row in await db.execute(_FIND, {"ids": ids, "project": project})}
     entries = [rows[batch_id] for batch_id in (ids[::-1] if page.is_backwards else ids) if batch_id in rows]
-    return BatchPage(entries, found[1] or fitting < len(sizes), size)
+    return BatchPage(entries, has_more or fitting < len(sizes), size)
 
 
 OBJECT_BYTES = 1000

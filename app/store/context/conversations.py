@@ -234,15 +234,12 @@ async def remove_item(db: Database, project: str, conversation_id: str, item_id:
 
 async def list_items(
     db: Database, project: str, conversation_id: str, page: Page, hold: Hold | None = None
-) -> tuple[list[tuple[str, bytes]], bool] | None:
-    """A page of the items, each by its id and its JSON, and whether there are more; None: the cursor names none.
+) -> tuple[list[tuple[str, bytes]], bool]:
+    """A page of the items, each by its id and its JSON, and whether there are more.
 
     Before they are read, `hold` is awaited with their bytes. Items that are deleted meanwhile are left out.
     """
-    found = await _LIST.read(db, page, _Measured, {"id": conversation_id, "project": project})
-    if found is None:
-        return None
-    listed, has_more = found
+    listed, has_more = await _LIST.read(db, page, _Measured, {"id": conversation_id, "project": project})
     near = listed[::-1] if page.is_backwards else listed
     fitting = page.fitting(row.bytes for row in near)
     rows = await _read(db, project, conversation_id, near[:fitting], hold)

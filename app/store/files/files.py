@@ -43,8 +43,8 @@ PAGE_FILES = 500
 """A page ends before it has more, however many were asked for: 10,000 would hold up everybody's tokens."""
 
 
-async def page_of(db: Database, project: str, page: Page, purpose: str | None) -> tuple[list[FileRow], bool] | None:
-    """A page of up to PAGE_FILES of the project's files, and whether there are more; None: the cursor names none."""
+async def page_of(db: Database, project: str, page: Page, purpose: str | None) -> tuple[list[FileRow], bool]:
+    """A page of up to PAGE_FILES of the project's files, and whether there are more."""
     page = replace(page, limit=min(page.limit, PAGE_FILES))
     return await _LIST.read(db, page, FileRow, {"project": project, "purpose": purpose})
 

@@ -164,8 +164,8 @@ async def find(db: Database, action_id: str) -> ActionRow | None:
     return await one(_row, db, _FIND, {"id": action_id})
 
 
-async def find_page(db: Database, page: Page) -> tuple[list[ActionRow], bool] | None:
-    """A page of actions, and whether there are more; None: the cursor names none."""
+async def find_page(db: Database, page: Page) -> tuple[list[ActionRow], bool]:
+    """A page of actions, and whether there are more."""
     return await _LIST.read(db, page, _row)
 
 

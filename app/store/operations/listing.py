@@ -17,8 +17,9 @@ from sqlalchemy import Row, text
 
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.store.database import Database
+from app.store.database import Database, one
 from app.store.operations.filters import Place, ResponseFilter, window
+from app.store.paging import Page, UnknownCursor
 
 WINDOWS = (256, *[2048] * 8)
 """Rows that a page reads, one after the other until it is full, or has taken PAGE_SECONDS."""
@@ -119,33 +120,30 @@ _PLACE = text(
 )
 
 
-async def find_page(
-    db: Database, only: ResponseFilter, limit: int, after: str | None, *, descending: bool = True
-) -> ResponsePage | None:
-    """Returns up to `limit` responses that match, behind the response with the id `after`.
+async def find_page(db: Database, only: ResponseFilter, page: Page) -> ResponsePage:
+    """Returns the page of the responses that match. Its cursor is `after`.
 
-    None: there is no such response (in the filter's project); whether it matches does not matter.
+    Raises UnknownCursor if there is no such response (in the filter's project); whether it matches does not matter.
     """
     place: Place | None = None
-    if after is not None:
-        rows = await db.execute(_PLACE, {"id": after, "project": only.project})
-        if not rows:
-            return None
-        place = Place(rows[0].inserted_at, rows[0].position)
+    if page.after is not None:
+        place = await one(Place, db, _PLACE, {"id": page.after, "project": only.project})
+        if place is None:
+            raise UnknownCursor(page)
     entries: list[ListedResponse] = []
     last_id: str | None = None
     until = time.monotonic() + PAGE_SECONDS
     async with db.begin() as connection:
         await connection.execute(_BY_INDEX)
         for size in LARGE_WINDOWS if only.metadata else WINDOWS:
-            wanted = window(only, Status, size, place, descending=descending)
-            direction, opposite = ("DESC", "") if descending else ("", "DESC")
-            page = _PAGE.format(window=wanted.text, columns=COLUMNS, direction=direction, opposite=opposite)
-            values = {**wanted.values, "limit": limit + 1 - len(entries)}
-            rows = (await connection.execute(text(page), values)).all()
+            wanted = window(only, Status, size, place, descending=page.descending)
+            direction, opposite = ("DESC", "") if page.descending else ("", "DESC")
+            statement = _PAGE.format(window=wanted.text, columns=COLUMNS, direction=direction, opposite=opposite)
+            values = {**wanted.values, "limit": page.limit + 1 - len(entries)}
+            rows = (await connection.execute(text(statement), values)).all()
             entries += [_listed(row) for row in rows if row.is_found]
-            if len(entries) > limit:
-                return ResponsePage(entries[:limit], True, entries[limit - 1].id)
+            if len(entries) > page.limit:
+                return ResponsePage(entries[: page.limit], True, entries[page.limit - 1].id)
             if rows:
                 last_id, place = rows[0].last_id, Place(rows[0].last_at, rows[0].last_position)
             if not rows or rows[0].read < size:

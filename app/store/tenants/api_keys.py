@@ -130,11 +130,8 @@ async def get_by_hash(connection: AsyncConnection, hashed: bytes) -> KeyRow | No
     return await one(_row, connection, _BY_HASH, {"hashes": [hashed]})
 
 
-async def find_page(db: Database, project: str | None, page: Page) -> tuple[list[KeyRow], bool] | None:
-    """A page of keys of a project, or of the operators, and whether there are more; None: the cursor names none.
-
-    Revoked keys are left out.
-    """
+async def find_page(db: Database, project: str | None, page: Page) -> tuple[list[KeyRow], bool]:
+    """A page of keys of a project, or of the operators, and whether there are more. Revoked keys are left out."""
     return await _LIST.read(db, page, _row, {"project": project})
 
 

@@ -93,6 +93,6 @@ async def add(connection: AsyncConnection, new: NewEntry) -> None:
     await connection.execute(_ADD, {**asdict(new), "details": to_json(new.details)})
 
 
-async def find_page(db: Database, only: AuditFilter, page: Page) -> tuple[list[AuditRow], bool] | None:
-    """A page of entries, and whether there are more; None: the cursor names none."""
+async def find_page(db: Database, only: AuditFilter, page: Page) -> tuple[list[AuditRow], bool]:
+    """A page of entries, and whether there are more."""
     return await _LIST.read(db, page, AuditRow, asdict(only))

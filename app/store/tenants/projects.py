@@ -139,8 +139,8 @@ async def find_named(db: Database, named: str) -> list[str]:
     return [named] if named in ids else sorted(ids)
 
 
-async def find_page(db: Database, page: Page, *, archived: bool) -> tuple[list[ProjectRow], bool] | None:
-    """A page of projects, and whether there are more; None: the cursor names none. `archived` includes those."""
+async def find_page(db: Database, page: Page, *, archived: bool) -> tuple[list[ProjectRow], bool]:
+    """A page of projects, and whether there are more. `archived` includes those."""
     return await _LIST.read(db, page, _row, {"archived": archived})
 
 

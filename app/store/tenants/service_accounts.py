@@ -47,8 +47,8 @@ async def get(connection: AsyncConnection, project: str, account_id: str) -> Acc
     return await one(AccountRow, connection, _GET, {"id": account_id, "project": project})
 
 
-async def find_page(db: Database, project: str, page: Page) -> tuple[list[AccountRow], bool] | None:
-    """A page of the project's accounts, and whether there are more; None: the cursor names none of them."""
+async def find_page(db: Database, project: str, page: Page) -> tuple[list[AccountRow], bool]:
+    """A page of the project's accounts, and whether there are more."""
     return await _LIST.read(db, page, AccountRow, {"project": project})
 
 

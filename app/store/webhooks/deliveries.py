@@ -171,8 +171,8 @@ async def note(db: Database, of: Claimed, attempt: Json, noted: Noted) -> None:
     await db.execute(_NOTE, values)
 
 
-async def find_page(db: Database, project: str, endpoint: str, page: Page) -> tuple[list[DeliveryRow], bool] | None:
-    """A page of the deliveries to an endpoint, and whether there are more; None: the cursor is none of them."""
+async def find_page(db: Database, project: str, endpoint: str, page: Page) -> tuple[list[DeliveryRow], bool]:
+    """A page of the deliveries to an endpoint, and whether there are more."""
     return await _LIST.read(db, page, DeliveryRow, {"endpoint": endpoint, "project": project})
 
 

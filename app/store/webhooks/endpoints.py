@@ -92,8 +92,8 @@ async def find(db: Database, project: str, endpoint_id: str) -> EndpointRow | No
     return await one(EndpointRow, db, _FIND, {"id": endpoint_id, "project": project})
 
 
-async def find_page(db: Database, project: str, page: Page) -> tuple[list[EndpointRow], bool] | None:
-    """A page of the project's endpoints, and whether there are more; None: the cursor is none of them."""
+async def find_page(db: Database, project: str, page: Page) -> tuple[list[EndpointRow], bool]:
+    """A page of the project's endpoints, and whether there are more."""
     return await _LIST.read(db, page, EndpointRow, {"project": project})
 
 

@@ -38,7 +38,7 @@ async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -
 async def test_a_project_is_listed_with_what_it_may_use(admin: Administration) -> None:
     plain = await admin.create_project("plain")
     narrow = await admin.create_project("narrow", models=["a", "b"], tool_servers=[])
-    found, _ = await projects.find_page(admin.db, Page(10), archived=True) or ([], False)
+    found, _ = await projects.find_page(admin.db, Page(10), archived=True)
     assert [project.id for project in found] == ["default", plain.id, narrow.id]
     assert (plain.models, plain.tool_servers) == (EVERYTHING, EVERYTHING)
     assert (narrow.models, narrow.tool_servers) == ({"a", "b"}, frozenset())

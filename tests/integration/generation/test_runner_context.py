@@ -64,9 +64,8 @@ async def test_the_prompt_holds_the_conversation_which_grows_with_each_response(
         second = await queued(db, input=asking("/say Due", id="msg_2"), conversation={"id": "conv_1"})
         assert (await prompt_of(w, db, second)).count("Uno") == 2
         await w.run(second)
-    listed = await conversations.list_items(db, DEFAULT_PROJECT, "conv_1", Page(100))
-    assert listed is not None
-    texts = [json.loads(item)["content"][0]["text"] for _, item in listed[0]]
+    listed, _ = await conversations.list_items(db, DEFAULT_PROJECT, "conv_1", Page(100))
+    texts = [json.loads(item)["content"][0]["text"] for _, item in listed]
     assert texts == ["Be kind.", "/say Uno", "Uno", "/say Due", "Due"]
 
 

@@ -191,13 +191,12 @@ async def test_an_action_with_a_filter_of_another_version_fails_and_stops_no_oth
         changed = "UPDATE bulk_actions SET filter = CAST(:filter AS json), done = 1 WHERE id = :id"
         await sql(db, changed, id=action.id, filter=to_json(said))
     assert [each.id for each in await actions.running(as_role(db, MAINTENANCE))] == [good.id]
-    listed = await actions.find_page(db, Page(10))
-    assert listed is not None
-    assert [(each.state, each.refused) for each in listed[0]] == [
+    listed, _ = await actions.find_page(db, Page(10))
+    assert [(each.state, each.refused) for each in listed] == [
         *[(ActionState.FAILED, {actions.UNREADABLE_FILTER: 2})] * 2,
         (ActionState.RUNNING, {}),
     ]
-    assert listed[0][0].filter == {"color": "red"}
+    assert listed[0].filter == {"color": "red"}
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -429,8 +428,7 @@ async def test_a_page_that_finds_nothing_in_its_reach_says_from_where_to_go_on(
     await many_queued(db, 12)
     only, after, pages, found = ResponseFilter(metadata=(("run", "rare"),)), None, 0, list[str]()
     while True:
-        page = await listing.find_page(db, only, 20, after)
-        assert page is not None
+        page = await listing.find_page(db, only, Page(20, after, descending=True))
         found, after, pages = found + [entry.id for entry in page.entries], page.last_id, pages + 1
         if not page.has_more:
             break
@@ -453,8 +451,7 @@ PAIRS = {
 async def test_metadata_matches_whole_pairs_alone(db: Database) -> None:
     (response_id,) = await many_queued(db, 1, metadata=dict(pair for pair, matches in PAIRS.items() if matches))
     for pair, matches in PAIRS.items():
-        page = await listing.find_page(db, ResponseFilter(metadata=(pair,)), 20, None)
-        assert page is not None
+        page = await listing.find_page(db, ResponseFilter(metadata=(pair,)), Page(20))
         assert [entry.id for entry in page.entries] == ([response_id] if matches else []), pair
 
 

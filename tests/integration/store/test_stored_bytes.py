@@ -119,8 +119,8 @@ class TestCounting:
     ) -> None:
         await made(db)
         response_id = await ended(db, conversation={"id": CONVERSATION}, input=[item(1, "x" * 1000)])
-        found = await conversations.list_items(db, DEFAULT_PROJECT, CONVERSATION, Page(10))
-        assert found is not None and len(found[0]) == 2
+        found, _ = await conversations.list_items(db, DEFAULT_PROJECT, CONVERSATION, Page(10))
+        assert len(found) == 2
         both = await stored(db, DEFAULT_PROJECT)
         await endings.delete(db, DEFAULT_PROJECT, response_id)
         assert 1000 < await stored(db, DEFAULT_PROJECT) < both - 1000

@@ -21,6 +21,7 @@ from app.store.context import contents
 from app.store.database import Database
 from app.store.operations import known, listing, snapshot
 from app.store.operations.filters import ResponseFilter
+from app.store.paging import Page
 from app.store.queue import dispatch
 from app.store.responses import claims, endings, logs, lookup
 from app.streaming.pubsub import PubSub
@@ -153,7 +154,7 @@ async def test_nothing_that_is_done_to_one_response_and_no_look_reads_what_is_on
         "what is unfinished": lambda: listing.find_unfinished(db, 10_000),
         "snapshot": lambda: snapshot.read(db, 3600.0),
         "snapshot by key": lambda: snapshot.read(db, 3600.0, by_key=True),
-        "list of a batch": lambda: listing.find_page(db, ResponseFilter(batch="batch_4"), 20, None),
+        "list of a batch": lambda: listing.find_page(db, ResponseFilter(batch="batch_4"), Page(20, descending=True)),
         "dispatch of long lines": lambda: dispatch.dispatch(db, QUEUE),
     }
     found = {}

@@ -57,8 +57,7 @@ async def start_action(body: Sent[StartAction], bulk: BulkOf) -> Action | Action
 
 @router.get("", summary="List actions, the newest first")
 async def list_actions(query: Asked[ActionsQuery], bulk: BulkOf) -> List[Action]:
-    page = query.page
-    return List.of(await bulk.find_page(page), page, Action.of)
+    return List.of(await bulk.find_page(query.page), Action.of)
 
 
 @router.get("/{action_id}", summary="Read how far an action has come")

@@ -22,12 +22,9 @@ router = operator_router("/responses")
 async def list_responses(query: Asked[OperatorResponsesQuery], runtime: RuntimeOf) -> ResponsesPage[OperatorResponse]:
     """A page may have fewer entries than `limit`, or none, while `has_more` is true: the next one goes on behind
     `last_id`."""
-    page, only = query.page, await resolved(runtime.db, filter_of(query))
-    found = await listing.find_page(runtime.db, only, page.limit, page.after, descending=page.descending)
-    names = await projects.names(runtime.db, {entry.project for entry in found.entries} if found is not None else ())
-    return ResponsesPage.of_found(
-        found, page, lambda row: OperatorResponse.of(row, project_name=names.get(row.project))
-    )
+    found = await listing.find_page(runtime.db, await resolved(runtime.db, filter_of(query)), query.page)
+    names = await projects.names(runtime.db, {entry.project for entry in found.entries})
+    return ResponsesPage.of_found(found, lambda row: OperatorResponse.of(row, project_name=names.get(row.project)))
 
 
 @router.get("/{response_id}", summary="Read what became of a response")

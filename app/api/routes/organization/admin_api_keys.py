@@ -26,7 +26,7 @@ async def create_key(sent: Sent[CreateAdminKey], caller: CallerOf, to: Administr
 
 @router.get("", summary="List the admin keys")
 async def list_keys(query: Asked[OrderedQuery], runtime: RuntimeOf) -> List[AdminKey]:
-    return List.of(await api_keys.find_page(runtime.db, None, query.page), query.page, AdminKey.of)
+    return List.of(await api_keys.find_page(runtime.db, None, query.page), AdminKey.of)
 
 
 @router.get("/{key_id}", summary="Read an admin key")

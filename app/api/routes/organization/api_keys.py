@@ -30,9 +30,9 @@ async def list_keys(
 ) -> List[ProjectKey]:
     project = await to.project(project_id)
     found = await api_keys.find_page(runtime.db, project_id, query.page)
-    if found is not None and query.owner_project_access == ("active" if project.archived_at else "inactive"):
+    if query.owner_project_access == ("active" if project.archived_at else "inactive"):
         found = [], False  # All keys of a project have the same access.
-    return List.of(found, query.page, ProjectKey.owned)
+    return List.of(found, ProjectKey.owned)
 
 
 @router.get("/{key_id}", summary="Read a key of a project")

@@ -61,8 +61,7 @@ class AuditQuery(BothWaysQuery):
 
 @router.get("", summary="List what operators did, the newest first", responses=error_answers(414))
 async def list_entries(query: Asked[AuditQuery], runtime: RuntimeOf) -> List[AuditLog]:
-    page = query.page
-    return List.of(await audit.find_page(runtime.db, query.as_filter(), page), page, AuditLog.of)
+    return List.of(await audit.find_page(runtime.db, query.as_filter(), query.page), AuditLog.of)
 
 
 def _shifted(at: int | None, a_second_later: int | None) -> list[int]:

@@ -32,7 +32,7 @@ async def create_project(sent: Sent[CreateProject], to: AdministrationOf) -> Pro
 @router.get("", summary="List projects")
 async def list_projects(query: Asked[ProjectsQuery], runtime: RuntimeOf) -> List[Project]:
     found = await projects.find_page(runtime.db, query.page, archived=query.include_archived)
-    return List.of(found, query.page, Project.of)
+    return List.of(found, Project.of)
 
 
 @router.get("/{project_id}", summary="Read a project")

@@ -30,7 +30,7 @@ async def list_accounts(
 ) -> List[ServiceAccount]:
     await to.project(project_id)
     found = await service_accounts.find_page(runtime.db, project_id, query.page)
-    return List.of(found, query.page, ServiceAccount.of)
+    return List.of(found, ServiceAccount.of)
 
 
 @router.get("/{service_account_id}", summary="Read a service account")
