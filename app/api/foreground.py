@@ -47,7 +47,7 @@ class AttendedReply(Response, Generic[T]):
         over: asyncio.Event,
     ) -> None:
         super().__init__()
-        self._asking: AbstractAsyncContextManager[Callable[[], Awaitable[T]]] | None = asking
+        self._asking = asking
         self._shown = shown
         self._over = over
 
@@ -58,8 +58,8 @@ class AttendedReply(Response, Generic[T]):
             await refuse(Unavailable("The server is stopping; send the request again."))(scope, receive, send)
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert self._asking is not None, "a reply is sent once"
-        asking, self._asking = self._asking, None
+        asking = self._asking
+        del self._asking  # It has the whole request in it.
         async with asking as answer:
             holdings_of(scope).release_body()
             found = await answer()
@@ -83,7 +83,7 @@ class ForegroundReply(Response):
         view: View = PLAIN,
     ) -> None:
         super().__init__()
-        self._attach: Attach | None = attach
+        self._attach = attach
         self._over = over
         self._stream = stream
         self._detachable = detachable
@@ -131,8 +131,8 @@ class ForegroundReply(Response):
 
     @contextlib.asynccontextmanager
     async def _attached(self) -> AsyncIterator[AttachedResponse]:
-        assert self._attach is not None, "a reply is sent once"
-        attaching, self._attach = self._attach(), None
+        attaching = self._attach()
+        del self._attach
         async with attaching as response:
             del attaching
             self._holdings.release_body()  # The request is stored, and nothing here refers to it any longer.

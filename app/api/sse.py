@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from typing import Generic, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -19,8 +20,11 @@ from app.api.view import NO_HEADERS, PLAIN, View
 from app.bounds import Bound
 from app.responses.read.reader import Events, Pulse
 
+Source = TypeVar("Source")
+
+SSE = "text/event-stream; charset=utf-8"
 HEADERS = {
-    "content-type": "text/event-stream; charset=utf-8",
+    "content-type": SSE,
     "cache-control": "no-store",
     "x-accel-buffering": "no",
 }
@@ -60,45 +64,59 @@ async def _send_frames(send: Send, frames: bytes) -> None:
         await send({"type": "http.response.body", "body": frames, "more_body": True})
 
 
+class ReaderStream(Response, Generic[Source]):
+    """A stream that ends with its source, with the reader, or with this server: then it lacks its end.
+
+    It takes a reader's place before it opens the source; errors until then go to the app's error handlers.
+    """
+
+    def __init__(
+        self, open_source: Callable[[], Awaitable[Source]], readers: Bound, project: str, shutdown: asyncio.Event
+    ) -> None:
+        super().__init__()
+        self._open_source = open_source
+        self._readers = readers
+        self._project = project
+        self._shutdown = shutdown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._readers.take(self._project):
+            opening = self._open_source()
+            del self._open_source  # It has the whole request in it.
+            source = await opening
+            await send_start(send, self._headers_of(source))
+            finished = await run_until(self._send(send, source), disconnected(receive), self._shutdown.wait())
+            if not finished and self._shutdown.is_set():
+                await send_end(send)
+
+    def _headers_of(self, source: Source) -> Mapping[str, str]:
+        """Returns headers that come with, or in place of, `HEADERS`."""
+        raise NotImplementedError
+
+    async def _send(self, send: Send, source: Source) -> None:
+        raise NotImplementedError
+
+
 OpenEvents = Callable[[], Awaitable[Events]]
 """`ResponseReader.replay` or `ResponseService.start_stream` with its arguments."""
 
 
-class EventStream(Response):
-    """A stream that its reader can resume. It ends with the response, with the reader, or with this server.
+class EventStream(ReaderStream[Events]):
+    """A stream that its reader can resume.
 
-    It takes a reader's place before it opens the events; errors until then go to the app's error handlers. When the
-    server stops, the stream has neither a terminal event nor `[DONE]`: the reader resumes it with `starting_after`.
+    When the server stops, the stream has neither a terminal event nor `[DONE]`: the reader resumes it with
+    `starting_after`.
     """
 
     def __init__(
-        self,
-        open_events: OpenEvents,
-        readers: Bound,
-        project: str,
-        shutdown: asyncio.Event,
-        view: View = PLAIN,
+        self, open_events: OpenEvents, readers: Bound, project: str, shutdown: asyncio.Event, view: View = PLAIN
     ) -> None:
-        super().__init__()
-        self._open_events: OpenEvents | None = open_events
-        self._readers = readers
-        self._project = project
-        self._shutdown = shutdown
+        super().__init__(open_events, readers, project, shutdown)
         self._view = view
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._readers.take(self._project):
-            events = await self._opened()
-            await send_start(send, headers_of(events.allowance))
-            finished = await run_until(self._send(send, events), disconnected(receive), self._shutdown.wait())
-            if not finished and self._shutdown.is_set():
-                await send_end(send)
+    def _headers_of(self, source: Events) -> Mapping[str, str]:
+        return headers_of(source.allowance)
 
-    async def _opened(self) -> Events:
-        assert self._open_events is not None, "a stream is sent once"
-        opening, self._open_events = self._open_events(), None  # It has the whole request in it.
-        return await opening
-
-    async def _send(self, send: Send, events: Events) -> None:
-        async with aclosing(events.pulses) as pulses:
+    async def _send(self, send: Send, source: Events) -> None:
+        async with aclosing(source.pulses) as pulses:
             await send_pulses(send, pulses, self._view)

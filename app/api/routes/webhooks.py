@@ -17,7 +17,8 @@ from app.api.docs.routes import EVENTS
 from app.api.errors import encoded_reply, reply
 from app.api.queries import DIGITS, Flag, ListQuery, Query
 from app.api.routes.route import Asked, Body, Route, Sent
-from app.api.streams.lines import SSE, LineStream
+from app.api.sse import SSE
+from app.api.streams.lines import LineStream
 from app.protocol.requests.bodies.webhooks import (
     EVENT_TYPES,
     CreateEndpoint,
