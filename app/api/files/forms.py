@@ -16,7 +16,7 @@ from functools import partial
 from urllib.parse import unquote
 
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
 from starlette.requests import Request
 
 from app.bounds import Bound
@@ -145,13 +145,17 @@ class FileForm:
 
     def _made_parser(self) -> MultipartParser:
         sent = self.request.headers.get("content-type", "")
-        kind, options = parse_options_header(sent) if len(sent) <= MAX_TYPE_CHARS else (b"", {})
+        if len(sent) > MAX_TYPE_CHARS:
+            message = f"The header 'Content-Type' has {len(sent)} characters; it may have {MAX_TYPE_CHARS}."
+            raise UnsupportedMedia(f"{message} Choose a shorter boundary.")
+        kind, options = parse_options_header(sent)
         if kind != b"multipart/form-data":
             shown = f"'{shortened(sent)}'" if sent else "none"
             raise UnsupportedMedia(f"The content type must be 'multipart/form-data', but is {shown}.")
+        boundary = options.get(b"boundary", b"")
         try:
             return MultipartParser(
-                options.get(b"boundary", b""),
+                boundary,
                 {
                     "on_part_begin": self._on_part_begin,
                     "on_header_field": self._on_header_name,
@@ -164,7 +168,8 @@ class FileForm:
                 },
             )
         except FormParserError:
-            raise _malformed() from None
+            message = f"The boundary of the form has {len(boundary)} bytes; it may have {MAX_BOUNDARY_LENGTH}."
+            raise InvalidRequest(message, code="invalid_form") from None
 
     # The parser's callbacks
 
