@@ -237,7 +237,7 @@ async def _follow(file: ModelsFile, mcp_sessions: McpSessions) -> None:
     async for catalog in file.changes(log.error):
         if catalog.tools != mcp_sessions.servers:
             try:
-                await asyncio.to_thread(McpSessions(catalog.tools).open)
+                await asyncio.to_thread(McpSessions(catalog.tools, mcp_sessions.result_bytes).open)
             except Exception as error:  # an import of a library: the next change finds this task at work
                 log.error("the MCP servers stay as they were: %s", type_and_places(error))
                 continue

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from config.process import CHECKOUT
 from config.tools import McpServer
 from tests.support.forks import Forked
 from tests.support.waiting import until_sync
+from workers.mcp.sessions import McpSessions
 
 MODULE = "tests.support.mcp_server"
 PROGRAM = (sys.executable, "-m", MODULE)
@@ -92,6 +93,11 @@ def tool_process(folder: Path, *words: str) -> Iterator[ToolProcess]:
         yield made
     finally:
         made.stop()
+
+
+def tool_sessions(servers: Sequence[McpServer] = (), result_bytes: int = 65536) -> McpSessions:
+    """The MCP servers of a worker, with the default of LONGHAUL_TOOL_RESULT_BYTES."""
+    return McpSessions(servers, result_bytes)
 
 
 def mcp_tool(label: str = "tests", require_approval: Any = "never", **more: Any) -> dict[str, Any]:

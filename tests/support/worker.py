@@ -23,6 +23,7 @@ from config.models import ServedModel
 from config.settings import load_settings
 from tests.support.roles import as_role
 from tests.support.scripted import SCRIPTED, ScriptedEngine
+from tests.support.tool_servers import tool_sessions
 from tests.support.waiting import PATIENCE_SECONDS
 from workers.engine.base import Engine
 from workers.generation import lease
@@ -123,7 +124,7 @@ class Worker:
         pace = Pace()
         slots = Slots(self.engine.slots, pace, limit or self.engine.slots, cache_tokens=self.engine.cache_tokens)
         context_length, away = self.engine.context_length, lambda: slots.away
-        self.mcp_sessions = mcp_sessions or McpSessions()
+        self.mcp_sessions = mcp_sessions or tool_sessions()
         self.lease = Lease(db, model, lease_seconds, self.runs, context_length, lambda: slots.offered, away=away)
         slots.changed = self.lease.renew_now
         self.dispatcher = dispatcher or NoDispatcher()

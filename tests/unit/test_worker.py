@@ -140,8 +140,8 @@ async def test_servers_that_cannot_be_opened_leave_the_task_that_follows_the_mod
     used: list[Any] = []
 
     class Sessions:
-        def __init__(self, servers: Any = ()) -> None:
-            self.servers = servers
+        def __init__(self, servers: Any, result_bytes: int) -> None:
+            self.servers, self.result_bytes = servers, result_bytes
 
         def open(self) -> None:
             used.append(self.servers)
@@ -153,7 +153,7 @@ async def test_servers_that_cannot_be_opened_leave_the_task_that_follows_the_mod
             yield SimpleNamespace(tools=servers)
 
     monkeypatch.setattr(module, "McpSessions", Sessions)
-    good, sessions, file = SimpleNamespace(label="good"), Sessions(), SimpleNamespace(changes=changes)
+    good, sessions, file = SimpleNamespace(label="good"), Sessions((), 7), SimpleNamespace(changes=changes)
     await module._follow(file, sessions)  # type: ignore[arg-type]
     assert (used, sessions.servers) == ([["bad"], [good]], [good])
     assert "the MCP servers stay as they were: ImportError" in caplog.text

@@ -14,7 +14,6 @@ from config.tools import McpServer
 if TYPE_CHECKING:
     from workers.mcp.toolbox import Toolbox
 
-RESULT_BYTES = 65536
 CLOSING_SECONDS = 10.0
 """How long a worker that stops waits for sessions to close. Each ends by force before."""
 
@@ -23,8 +22,8 @@ CLOSING_SECONDS = 10.0
 class McpSessions:
     """Makes the toolbox of each response from the MCP servers that the deployment allows now."""
 
-    servers: Sequence[McpServer] = ()
-    result_bytes: int = RESULT_BYTES
+    servers: Sequence[McpServer]
+    result_bytes: int
     """The most bytes of one tool result that the model gets."""
     closing: BackgroundTasks = field(default_factory=BackgroundTasks)
     """The ends of sessions: a server that does not answer holds up no response."""

@@ -16,7 +16,7 @@ from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import claim, queued
-from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, turns
+from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_sessions, turns
 from tests.support.worker import items_of, scripted_model, worker
 from workers.formats.builder import build_turn, plan_turn
 from workers.formats.turn import TurnContext
@@ -28,7 +28,7 @@ DONE = "It said: {results}"
 
 
 def mcp_sessions(tools: ToolProcess) -> McpSessions:
-    return McpSessions((tools.server(), tools.server("box", "python"), tools.server("web", "browser")))
+    return tool_sessions((tools.server(), tools.server("box", "python"), tools.server("web", "browser")))
 
 
 async def answer(db: Database, pubsub: PubSub, running: ToolProcess, /, *script: str, **request: Any) -> ResponseRow:

@@ -18,13 +18,12 @@ from config.tools import McpServer
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued, release_all, released
-from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, turns
+from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, tool_sessions, turns
 from tests.support.waiting import until
 from tests.support.worker import Job, worker
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome
 from workers.generation.turns.tool_calls import INTERRUPTED
-from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
 DONE = "It said: {results}"
@@ -39,7 +38,7 @@ async def kinds(db: Database, response_id: str) -> list[str]:
 
 
 async def finish(db: Database, pubsub: PubSub, response_id: str, *servers: McpServer) -> ResponseRow:
-    async with worker(db, pubsub, mcp_sessions=McpSessions(servers)) as w:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions(servers)) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     return await whole(db, response_id)
 
@@ -57,7 +56,7 @@ async def test_after_crash_decides_about_a_call_that_runs_when_its_worker_stops(
 ) -> None:
     server, text = tools.server(after_crash=after_crash), f"stop-{after_crash}"
     response_id = await asked(db, call("tests__slow", text=text), DONE)
-    async with worker(db, pubsub, mcp_sessions=McpSessions((server,))) as first:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions((server,))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count(f"begun slow {text}"))
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
@@ -97,7 +96,7 @@ async def test_a_worker_that_stops_at_any_event_changes_nothing(
     while outcome is Outcome.RELEASED:
         attempts += 1
         before = len(await events_of(db, response_id))
-        async with worker(db, pubsub, tokens_per_second=200.0, mcp_sessions=McpSessions(servers)) as w:
+        async with worker(db, pubsub, tokens_per_second=200.0, mcp_sessions=tool_sessions(servers)) as w:
             job = w.start(response_id)
 
             async def moved(seen: int = before + 7, job: Job = job) -> bool:
@@ -122,7 +121,7 @@ async def test_a_call_of_a_turn_that_was_cut_is_made_though_its_server_repeats_n
     script = (call("tests__echo", text="cut-1") + call("tests__echo", text="cut-2"), DONE)
     response_id = await asked(db, *script)
     server = tools.server(after_crash="fail")
-    async with worker(db, pubsub, tokens_per_second=20.0, mcp_sessions=McpSessions((server,))) as first:
+    async with worker(db, pubsub, tokens_per_second=20.0, mcp_sessions=tool_sessions((server,))) as first:
         job = first.start(response_id)
 
         async def second_call_begins() -> bool:
@@ -144,7 +143,7 @@ async def test_a_worker_that_is_fenced_during_a_call_writes_nothing_more(
 ) -> None:
     response_id = await asked(db, call("tests__slow", text="taken"), DONE)
     server = tools.server(after_crash="fail")
-    async with worker(db, pubsub, mcp_sessions=McpSessions((server,))) as first:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions((server,))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow taken"))
         await release_all(db, first.lease.worker)  # as maintenance does
@@ -158,7 +157,7 @@ async def test_a_worker_that_is_fenced_during_a_call_writes_nothing_more(
 async def test_an_engine_that_dies_between_calls_repeats_none(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     response_id = await asked(db, call("tests__echo", text="engine"), "/die 5")
     for _ in range(3):
-        async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
+        async with worker(db, pubsub, mcp_sessions=tool_sessions((tools.server(),))) as w:
             job = w.start(response_id)
             await asyncio.wait([job.task])
             assert w.engine_deaths == 1
@@ -176,7 +175,7 @@ async def test_a_server_that_does_not_end_its_session_holds_up_no_response(
     async def has_called() -> bool:
         return "response.mcp_call.completed" in await kinds(db, response_id)
 
-    async with worker(db, pubsub, mcp_sessions=McpSessions((broken_tools.server(),)), tokens_per_second=20.0) as w:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions((broken_tools.server(),)), tokens_per_second=20.0) as w:
         job = w.start(response_id)
         await until(has_called)
         with broken_tools.frozen():
@@ -191,7 +190,7 @@ async def test_tool_lists_and_approved_calls_are_taken_over_too(
     answer = {"id": "mcpa_1", "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     asking = [message(turns("never", DONE)), {**request, "arguments": '{"text": "allowed"}'}, answer]
     response_id = await queued(db, input=asking, tools=[mcp_tool(require_approval="always")])
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(after_crash="again"),))) as first:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions((tools.server(after_crash="again"),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow allowed"))
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
@@ -209,7 +208,7 @@ async def test_a_revoke_cancels_the_call_and_closes_the_session(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     response_id = await asked(db, call("tests__slow", text="revoked"), DONE)
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow revoked"))
         assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
@@ -223,7 +222,7 @@ async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     response_id = await asked(db, call("tests__slow", text="late"), DONE)
-    async with worker(db, pubsub, lease_seconds=0.3, mcp_sessions=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, lease_seconds=0.3, mcp_sessions=tool_sessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow late"))
         await endings.fail(db, response_id, "run_timeout", "it ran for longer than its run timeout")
@@ -238,7 +237,7 @@ async def test_a_worker_stops_even_if_a_server_does_not_close_its_session(
 ) -> None:
     monkeypatch.setattr("workers.mcp.session.CLOSE_SECONDS", 0.2)
     response_id = await asked(db, call("tests__slow", text="frozen"), DONE)
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow frozen"))
         with tools.frozen():

@@ -16,11 +16,10 @@ from tests.support.logs import text_of, whole
 from tests.support.python_server import python_server
 from tests.support.requests import message
 from tests.support.rows import queued
-from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, call, turns
+from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, call, tool_sessions, turns
 from tests.support.worker import worker
 from workers.formats.calls.hosted import HostedCall
 from workers.mcp.results import ResultOptions
-from workers.mcp.sessions import McpSessions
 from workers.mcp.toolbox import Toolbox
 from workers.toolservers.python.tool import FRESH
 
@@ -31,7 +30,7 @@ PAGE = "<html><head><title>Tall</title></head><body><p>Everest is 8849 m high.</
 
 async def answer(db: Database, pubsub: PubSub, server: McpServer, *script: str, **request: Any) -> ResponseRow:
     response_id = await queued(db, input=[message(turns(*script))], **request)
-    async with worker(db, pubsub, mcp_sessions=McpSessions((server,))) as w:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions((server,))) as w:
         await w.run(response_id)
     return await whole(db, response_id)
 

@@ -23,13 +23,21 @@ from config.tools import McpServer
 from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
-from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns
+from tests.support.tool_servers import (
+    CODE_INTERPRETER,
+    WEB_SEARCH,
+    ToolProcess,
+    call,
+    mcp_tool,
+    tool_process,
+    tool_sessions,
+    turns,
+)
 from tests.support.waiting import until
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.turns.tool_calls import TOO_MANY
 from workers.mcp import session
-from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
 DONE = "It said: {results}"
@@ -47,7 +55,7 @@ async def answer(
 ) -> ResponseRow:
     """A response whose scripted model answers with these turns, each after the results of the one before."""
     response_id = await queued(db, **{"input": [message(turns(*script))], **request})
-    async with worker(db, pubsub, mcp_sessions=McpSessions(servers, result_bytes)) as w:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions(servers, result_bytes)) as w:
         await w.run(response_id)
     return await whole(db, response_id, status)
 
@@ -127,7 +135,7 @@ async def test_calls_of_one_turn_run_side_by_side_and_end_in_any_order(
 ) -> None:
     script = call("tests__slow", text="side-a") + call("tests__slow", text="side-b")
     response_id = await queued(db, input=[message(turns(script, DONE))], tools=[mcp_tool()])
-    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow side-a") and tools.count("begun slow side-b"))
         tools.release("side-b")
@@ -193,7 +201,7 @@ async def test_tools_that_nobody_has_listed_yet_are_listed_to_count_the_tokens_o
         before, row = len(tools.lines()), await answer(db, pubsub, servers, task=COUNT, **request)
         listed = ["opened", "listed", "closed"] if servers else []
         assert tools.lines()[before:] == listed
-        async with worker(db, pubsub, mcp_sessions=McpSessions(servers)) as w:
+        async with worker(db, pubsub, mcp_sessions=tool_sessions(servers)) as w:
             source = PromptSource("default", row.request, None, 0, int(row.created_at.timestamp()))
             tokens = await w.counter.tokens(source)
         assert tools.lines()[before:] == listed * 2
@@ -255,7 +263,7 @@ async def test_results_that_leave_no_room_for_an_answer_end_it_incomplete(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     response_id = await queued(db, input=[message(turns(call("tests__huge", text="9000"), DONE))], tools=[mcp_tool()])
-    async with worker(db, pubsub, context_length=8000, mcp_sessions=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, context_length=8000, mcp_sessions=tool_sessions((tools.server(),))) as w:
         assert await w.run(response_id) is Outcome.INCOMPLETE
     row = await whole(db, response_id, Status.INCOMPLETE)
     assert items(row, "mcp_call")[0]["status"] == "completed"
@@ -312,7 +320,7 @@ async def test_a_server_that_goes_away_fails_its_calls_and_comes_back_for_the_ne
 ) -> None:
     script = (call("tests__slow", text="x"), call("tests__echo", text="y"), DONE)
     response_id = await queued(db, input=[message(turns(*script))], tools=[mcp_tool()])
-    async with worker(db, pubsub, mcp_sessions=McpSessions((broken_tools.server(),))) as w:
+    async with worker(db, pubsub, mcp_sessions=tool_sessions((broken_tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: broken_tools.count("begun slow x"))
         broken_tools.stop()
