@@ -52,24 +52,6 @@ async def test_a_repeated_prompt_comes_from_the_prefix_cache(vllm_case: Case) ->
 
 @package
 @pytest.mark.vllm
-async def test_a_seed_repeats_the_same_draws(vllm_case: Case) -> None:
-    prompt = await vllm_case.prompt("Nobody taught you this one.")
-    sampling = Sampling(temperature=2.0, max_tokens=40, extra={"seed": 7, "ignore_eos": True})
-    assert await vllm_case.tokens(prompt, sampling) == await vllm_case.tokens(prompt, sampling)
-
-
-@package
-@pytest.mark.vllm
-async def test_structured_outputs_hold_the_model_to_a_grammar(vllm_case: Case) -> None:
-    tag = json.dumps({"type": "structural_tag", "format": {"type": "regex", "pattern": "[0-9]{3}"}})
-    sampling = replace(GREEDY, structured=Structured(tag, "text.format"))
-    text = vllm_case.text(await vllm_case.tokens(await vllm_case.prompt(), sampling))
-    assert len(text) == 3
-    assert text.isdigit()
-
-
-@package
-@pytest.mark.vllm
 @pytest.mark.parametrize(
     "content", ["Hi! 你好 👋", [{"type": "text", "text": "Hi!"}, {"type": "text", "text": "You."}]]
 )

@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from mcp import Client
@@ -262,9 +263,15 @@ async def test_exa_searches_and_fetches(tmp_path: Path) -> None:
                 assert "Only http" in await refusal(client, "open", id="file:///etc/passwd")
                 exa.answers["/search"] = Answer(b'{"error": "no credits"}', 402)
                 poor = await refusal(client, "search", query="a")
+                limits = ({"allowed_domains": ["a.example"], "country": "it"}, {"country": "Italy"})
+                for each in limits:
+                    await client.call_tool("search", {"query": "b"}, meta={SEARCH_META: each})
         assert {asked.headers["x-api-key"] for asked in exa.asked} == {"exa-secret"}
         searched, fetched = (json.loads(asked.body) for asked in exa.asked[:2])
     assert searched == {"query": "a", "numResults": 5, "contents": {"summary": True}}
+    within, anywhere = (json.loads(asked.body) for asked in exa.asked[-2:])
+    assert within == {**anywhere, "includeDomains": ["a.example"], "userLocation": "IT"}
+    assert anywhere.keys() == searched.keys()
     assert fetched == {"urls": ["https://a.example/x"], "text": {"includeHtmlTags": True}}
     assert "【0†A†a.example】 About A." in found.text
     assert opened.text.endswith("L2: # A\nL3: \nL4: Whole 【0†text】")
@@ -300,10 +307,11 @@ async def test_a_search_finds_pages_of_allowed_domains_alone_and_opens_no_others
 ) -> None:
     domain = web.url.removeprefix("http://").partition(":")[0]
     async with Client(server.url) as client:
-        within = {SEARCH_META: {"allowed_domains": [domain]}}
+        within = {SEARCH_META: {"allowed_domains": [domain, "b.example"], "blocked_domains": ["c.b.example"]}}
         found = await client.call_tool("search", {"query": "words"}, meta=within)
         assert not found.is_error
-        assert f"site%3A{domain}" in web.asked[-1].path
+        [query] = parse_qs(urlsplit(web.asked[-1].path).query)["q"]
+        assert query == f"words (site:{domain} OR site:b.example) -site:c.b.example"
         elsewhere = {SEARCH_META: {"blocked_domains": [domain]}}
         nothing = await client.call_tool("search", {"query": "words"}, meta=elsewhere)
         assert nothing.is_error and "found nothing" in str(nothing.content)

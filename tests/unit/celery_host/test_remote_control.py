@@ -32,13 +32,6 @@ def test_a_revoke_stops_jobs_and_looks_at_no_row(monkeypatch: pytest.MonkeyPatch
     assert stopped == ["resp_1", "resp_2"]
 
 
-def test_a_signed_command_is_obeyed_as_it_was_signed() -> None:
-    done: list[Any] = []
-    said = signed(KEY, Command.REVOKE, {"task_id": ["resp_1"]}, None, "n")
-    commands(done)["revoke"](state(), **said)
-    assert done == [{"task_id": ["resp_1"]}]
-
-
 @pytest.mark.parametrize("key", [b"", b"j" * 32])
 def test_a_worker_without_the_key_obeys_nothing(key: bytes) -> None:
     done: list[Any] = []

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from config.server_kind import SEARCH_META
-from workers.toolservers.browser.backends.exa import _asked
-from workers.toolservers.browser.backends.searxng import _with_sites
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions, options_of
 
@@ -46,15 +44,3 @@ def test_a_context_size_changes_what_is_shown_at_once() -> None:
 def test_options_that_the_browser_does_not_know_fail_the_call(meta: Any) -> None:
     with pytest.raises(BrowserError, match="does not know"):
         options_of({SEARCH_META: meta})
-
-
-def test_searxng_is_asked_for_sites() -> None:
-    options = SearchOptions(allowed_domains=("a.example", "b.example"), blocked_domains=("c.b.example",))
-    assert _with_sites("words", options) == "words (site:a.example OR site:b.example) -site:c.b.example"
-    assert _with_sites("words", NO_OPTIONS) == "words"
-
-
-def test_exa_is_asked_in_its_own_words() -> None:
-    options = SearchOptions(allowed_domains=("a.example",), country="it")
-    assert _asked(options) == {"includeDomains": ["a.example"], "userLocation": "IT"}
-    assert _asked(SearchOptions(country="Italy")) == {}

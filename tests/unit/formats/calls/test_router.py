@@ -21,7 +21,6 @@ from app.protocol.events.deltas import (
 )
 from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.string_argument import StringArgumentReader
-from workers.formats.chat.trim import Trim
 from workers.formats.deltas import merge_deltas
 
 
@@ -113,28 +112,6 @@ def test_a_disallowed_call_does_not_count_as_the_single_call() -> None:
         Text('{"name": "rm", "arguments": {}}'),
         *call("f", "{}"),
     )
-
-
-TRIMMED: list[tuple[list[Delta], list[Delta]]] = [
-    ([Reasoning("\nI see.\n"), Text("\n\nYes.\n")], [Reasoning("I see."), Text("Yes.\n")]),
-    ([Reasoning("\n"), Reasoning("\na\n"), Reasoning("\nb\n")], [Reasoning("a\n\nb")]),
-    ([Reasoning("\n\n"), Text("\n\n"), Text("x")], [Text("x")]),
-    ([Reasoning("a"), Text("\n"), Text("\n"), *call("f", "{}")], [Reasoning("a"), *call("f", "{}")]),
-    ([*call("f", "{}"), Text("\n"), *call("g", "{}"), Text("\n")], [*call("f", "{}"), *call("g", "{}")]),
-    ([Text("  "), Text("x ")], [Text("  x ")]),
-    ([Text("\n\n x")], [Text("\n\n x")]),
-    ([Text(" \n")], [Text(" \n")]),
-    ([Text("Look.\n"), *call("f", "{}")], [Text("Look.\n"), *call("f", "{}")]),
-    ([Text("\n"), *call("f", "{}")], call("f", "{}")),
-    ([Reasoning("a"), Text("  b")], [Reasoning("a"), Text("  b")]),
-    ([Reasoning("a"), Text("\n")], [Reasoning("a")]),
-]
-
-
-@pytest.mark.parametrize(("said", "expected"), TRIMMED)
-def test_a_template_s_line_feeds_belong_to_no_delta(said: list[Delta], expected: list[Delta]) -> None:
-    trim = Trim()
-    assert merge_deltas([*trim.feed(said), *trim.flush()]) == tuple(expected)
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,7 @@ from workers.engine import harmony_vocabulary as harmony
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.router import CallableTools
-from workers.formats.harmony.encoding import render
 from workers.formats.harmony.history import earlier_messages
-from workers.formats.harmony.messages import result_message, without_old_reasoning
 from workers.formats.harmony.prompt import Conversation, Preface
 from workers.formats.harmony.reader import messages_in
 
@@ -115,12 +113,6 @@ def test_does_not_drop_if_ongoing_analysis() -> None:
         "<|start|>functions.lookup<|message|>sunny<|end|><|start|>assistant"
     )
     assert ours[-len(expected) :] == expected
-
-
-def test_tool_response_parsing() -> None:
-    tokens = render([result_message("browser.search", '{"hits":[]}', "commentary")], functions=False)
-    expected = '<|start|>browser.search to=assistant<|channel|>commentary<|message|>{"hits":[]}<|end|>'
-    assert text_of(tokens) == expected
 
 
 HELLO, PIRATE, NEW = user("One and one?"), "Speak like a pirate.", SystemContent.new
@@ -284,32 +276,10 @@ def test_browser_search_that_is_cut_is_a_call_if_its_arguments_are_whole(argumen
     assert [type(each).__name__ for each in found] == ["WholeCall"] * calls
 
 
-# -- vLLM: which reasoning is dropped (TestAutoDropAnalysisMessages) ---------------------------------------------
-
-T, X = said("t", "analysis"), said("x", "final")
-DROPPED: dict[str, tuple[list[Message], list[Message]]] = {
-    "no_analysis_messages": ([X], [X]),
-    "only_analysis_message": ([T], [T]),
-    "multiple_analysis_messages_without_final_message": ([T, T, T], [T, T, T]),
-    "only_final_message": ([X], [X]),
-    "drops_one_analysis_messages_before_final_message": ([T, X, T], [X, T]),
-    "drops_all_analysis_messages_before_final_message": ([T, T, T, X, T], [X, T]),
-    "multiple_analysis_messages_with_multiple_final_messages": ([T, T, T, X, T, X], [X, X]),
-    "drops_non_assistant_analysis_messages": ([result_message("python", "1", "analysis"), X], [X]),
-}
-
-
-@pytest.mark.parametrize("name", DROPPED)
-def test_old_reasoning_is_dropped(name: str) -> None:
-    given, kept = DROPPED[name]
-    assert without_old_reasoning(given) == kept
-
-
 # -- vLLM: whole prompts (TestResponseInputToHarmonyRenderParity) ------------------------------------------------
 
 CALLED = '<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{"city":"Paris"}<|call|>'
 RESULT = "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>18<|end|>"
-THOUGHT_OF = "<|start|>assistant<|channel|>analysis<|message|>{}<|end|>"
 NEAR = "<|start|>assistant to=functions.near<|channel|>commentary json<|message|>{}<|call|>"
 USER = "<|start|>user<|message|>{}<|end|>"
 PARITY: dict[str, tuple[list[Json], str]] = {
@@ -322,14 +292,6 @@ PARITY: dict[str, tuple[list[Json], str]] = {
         [{**message(""), "content": [{"type": "input_text", "text": each} for each in ("One. ", "Two.")]}],
         USER.format("One. Two."),
     ),
-    "multi_turn_two_tool_calls_with_reasoning_between": (
-        [
-            *(message("Rome?"), reasoning("a"), called(), output()),
-            *(reasoning("b"), called(call_id="c"), output(call_id="c")),
-        ],
-        USER.format("Rome?") + 2 * (THOUGHT_OF + CALLED + RESULT).replace("{}", "%s") % ("a", "b"),
-    ),
-    "assistant_message_with_tool_calls": ([called(), called("near", "{}", "c")], f"{CALLED}{NEAR}"),
     "user_message_with_empty_content": ([message("")], USER.format("")),
     "reasoning_with_empty_content": ([reasoning()], ""),
 }
