@@ -25,8 +25,12 @@ def command_of(module: str) -> list[str]:
 
     The program ignores PYTHON* variables, its working directory and site-packages.
     """
-    code = f"import sys; sys.path.append({str(CHECKOUT)!r}); from {module} import main; main()"
-    return [sys.executable, "-I", "-S", "-c", code]
+    return [sys.executable, "-I", "-S", "-c", code_running(module)]
+
+
+def code_running(module: str) -> str:
+    """The code that Python runs for `main()` of a module of this checkout."""
+    return f"import sys; sys.path.append({str(CHECKOUT)!r}); from {module} import main; main()"
 
 
 def prctl(option: int, value: int) -> None:

@@ -29,9 +29,10 @@ from app.files.pdf_program import (
     WALL_SECONDS,
 )
 from app.heavy import off_loop
-from app.killable.jobs import AT_A_LIMIT, TOO_LATE, KillableProgram, ProgramClosed, ProgramFailed, code_of
+from app.killable.jobs import AT_A_LIMIT, TOO_LATE, KillableProgram, ProgramClosed, ProgramFailed
 from app.protocol.errors import InvalidRequest, Unavailable
 from app.protocol.text import shortened
+from config.process import code_running
 
 log = logging.getLogger("longhaul.api")
 
@@ -46,7 +47,7 @@ _HEAD_BYTES = 1024
 """Within which a PDF says that it is one."""
 _ESCAPED = 6
 """How many times longer a text may be as JSON."""
-_CODE = code_of(pdf_program.__name__)
+_CODE = code_running(pdf_program.__name__)
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins with UTF-16's

@@ -18,7 +18,7 @@ from typing import Any
 
 from app.heavy import off_loop
 from app.killable.program import ENDED
-from config.process import CHECKOUT, deaf_children
+from config.process import deaf_children
 
 log = logging.getLogger("longhaul.killable")
 
@@ -39,11 +39,6 @@ class ProgramClosed(Exception):
 
 class ProgramFailed(Exception):
     """The program does not start."""
-
-
-def code_of(module: str) -> str:
-    """What Python is to run for `main()` of a module of Longhaul."""
-    return f"import sys; sys.path.append({str(CHECKOUT)!r}); from {module} import main; main()"
 
 
 class KillableProgram:

@@ -69,13 +69,13 @@ class Home:
 
     def keep_admin_key(self, secret: str) -> None:
         """Raises LocalError."""
-        _write_private(self.admin_key_file, f"{secret}\n")
+        write_private(self.admin_key_file, f"{secret}\n")
 
     @contextmanager
     def showing_services(self, urls: Mapping[str, str]) -> Iterator[None]:
         """Tells other commands on this machine where the services run, until the block ends. Raises LocalError."""
         file = self.path / SERVICES_FILE
-        _write_private(file, "".join(f"{name}={url}\n" for name, url in urls.items()))
+        write_private(file, "".join(f"{name}={url}\n" for name, url in urls.items()))
         try:
             yield
         finally:
@@ -85,12 +85,12 @@ class Home:
 
     def show_workers(self, workers: Iterable[tuple[str, str, str]]) -> None:
         """Tells other commands on this machine which workers run: name, model and devices. Raises LocalError."""
-        _write_private(self.path / WORKERS_FILE, "".join("\t".join(worker) + "\n" for worker in workers))
+        write_private(self.path / WORKERS_FILE, "".join("\t".join(worker) + "\n" for worker in workers))
 
     def show_scrapes(self, targets: Mapping[str, Sequence[str]]) -> None:
         """Tells Prometheus which addresses each process serves metrics at. Raises LocalError."""
         found = [{"targets": list(each), "labels": {"process": name}} for name, each in targets.items()]
-        _write_private(self.path / SCRAPES_FILE, json.dumps(found, indent=2) + "\n")
+        write_private(self.path / SCRAPES_FILE, json.dumps(found, indent=2) + "\n")
 
     @asynccontextmanager
     async def lock(self, max_wait: float, log: Callable[[str], None]) -> AsyncIterator[int]:
@@ -181,16 +181,21 @@ def _lines_of_up(settings: Settings, name: str) -> list[str]:
         return []
 
 
-def _write_private(file: Path, text: str) -> None:
-    """Writes a file of mode 0600, whole or not at all. Raises LocalError."""
+def write_private(file: Path, text: str, owner: tuple[int, int] | None = None) -> Path:
+    """Writes a file of mode 0600, whole or not at all; replaces an older one. Raises LocalError.
+
+    `owner` is the user and the group that it is for; None: this process' own.
+    """
     draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            if owner is not None:
+                os.fchown(descriptor, *owner)
             opened.write(text)
             opened.flush()
             os.fsync(opened.fileno())
-        draft.replace(file)
+        return draft.replace(file)
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise LocalError(f"cannot write {file}: {error.strerror}") from None

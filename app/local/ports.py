@@ -8,6 +8,7 @@ import socket
 from http.client import HTTPConnection, HTTPException
 
 from app.local.errors import LocalError
+from config.hosts import in_url
 from config.settings import ConfigError, Settings
 
 HOST = "127.0.0.1"
@@ -59,8 +60,7 @@ def api_url(settings: Settings) -> str:
 
 def url_of(host: str, port: int) -> str:
     """The URL by which this machine reaches what listens on host and port."""
-    reached = local_host(host)
-    return f"http://{f'[{reached}]' if ':' in reached else reached}:{port}"
+    return f"http://{in_url(local_host(host))}:{port}"
 
 
 def probe(host: str, port: int, path: str, seconds: float, token: str | None = None) -> tuple[int, bytes] | None:

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from app.killable import jobs
-from app.killable.jobs import KillableProgram, code_of
+from app.killable.jobs import KillableProgram
 from app.sizes import LARGE_BYTES
+from config.process import code_running
 from tests.support import nosy_program
 
 
 async def test_a_job_has_no_environment_no_network_and_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://longhaul:secret@db/longhaul")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    program = KillableProgram("nosy work", lambda: code_of(nosy_program.__name__))
+    program = KillableProgram("nosy work", lambda: code_running(nosy_program.__name__))
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         async def job() -> AsyncIterator[bytes]:
@@ -49,7 +50,7 @@ async def test_a_large_answer_is_parsed_beside_the_loop(monkeypatch: pytest.Monk
     async def job() -> AsyncIterator[bytes]:
         yield f"[1, {LARGE_BYTES}]\n".encode()
 
-    program = KillableProgram("long work", lambda: code_of(nosy_program.__name__))
+    program = KillableProgram("long work", lambda: code_running(nosy_program.__name__))
     monkeypatch.setattr(jobs.json, "loads", noted)
     try:
         [found], _ = await program.ask(job(), 1, 2 * LARGE_BYTES)

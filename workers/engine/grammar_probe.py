@@ -18,7 +18,8 @@ from cachetools import LRUCache
 
 from app.bounds import Bound
 from app.heavy import PROJECT
-from app.killable.jobs import AT_A_LIMIT, TOO_LATE, KillableProgram, ProgramClosed, ProgramFailed, code_of
+from app.killable.jobs import AT_A_LIMIT, TOO_LATE, KillableProgram, ProgramClosed, ProgramFailed
+from config.process import code_running
 from workers.engine import grammar_compiler
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
 from workers.engine.grammar_compiler import CPU_SECONDS, MEMORY_BYTES, WALL_SECONDS
@@ -32,7 +33,7 @@ MAX_CHARS = 2**20
 """Characters of one source."""
 ATTEMPTS = 2
 """How often a job is tried whose process is ended from outside, as by the kernel of a machine without memory."""
-_CODE = code_of(grammar_compiler.__name__)
+_CODE = code_running(grammar_compiler.__name__)
 _OVERHEAD_BYTES = 512
 """What a verdict holds besides its texts."""
 

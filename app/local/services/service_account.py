@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from app.local.errors import LocalError
-from app.local.home import Home
+from app.local.home import Home, write_private
 
 SYSTEM_FOLDER = Path("/var/lib")
 DEDICATED = "longhaul"
@@ -88,21 +88,12 @@ class ServiceFolders:
 
     def private_file(self, name: str, text: str) -> Path:
         """Writes a file of mode 0600 that only the account can read; replaces an older one."""
-        return self._write(name, text, self.account)
+        owner = (self.account.uid, self.account.gid) if self.account else None
+        return write_private(self.folder / name, text, owner)
 
     def own_file(self, name: str, text: str) -> Path:
         """Writes a file of mode 0600 that only the user of this process can read; replaces an older one."""
-        return self._write(name, text, None)
-
-    def _write(self, name: str, text: str, account: Account | None) -> Path:
-        path = self.folder / name
-        draft = self.folder / f"{name}.{secrets.token_hex(4)}"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            if account:
-                os.fchown(descriptor, account.uid, account.gid)
-            file.write(text)
-        return draft.replace(path)
+        return write_private(self.folder / name, text)
 
     def binaries(self, *folders: Path, version: str) -> Path:
         """The folder that holds `folders`, which are siblings: the original, or a copy that the account can reach."""
