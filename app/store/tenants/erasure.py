@@ -6,7 +6,7 @@ What is left is the project's row, its entries in the audit log, and its usage, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import text
@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.store.database import Database
 from app.store.tables import UNFINISHED_BATCHES
 
+_NEVER = datetime.max.replace(tzinfo=UTC)
 SETTLE_SECONDS = 10.0
 """Pause before an erasure begins: a process without Redis takes 5 s to learn that the project's keys have ended."""
 
@@ -24,15 +25,15 @@ _DUE = text(
     WHERE erase_at < now() - make_interval(secs => :seconds) ORDER BY erase_at
     """
 )
-# Without `before` everything goes. Lines of a batch go with it, whenever it made them.
+# Lines of a batch go with it, whenever it made them.
 _UNFINISHED = text(
     """
     (SELECT id FROM responses WHERE project = :project AND status IN ('queued', 'in_progress')
-        AND inserted_at < coalesce(CAST(:before AS timestamptz), 'infinity') LIMIT :limit)
+        AND inserted_at < :before LIMIT :limit)
     UNION
     (SELECT id FROM responses WHERE project = :project AND status IN ('queued', 'in_progress')
         AND batch_id = ANY(ARRAY(SELECT b.id FROM batches b WHERE b.project = :project
-            AND b.created_at < coalesce(CAST(:before AS timestamptz), 'infinity'))) LIMIT :limit)
+            AND b.created_at < :before)) LIMIT :limit)
     """
 )
 # Everybody who waits for several rows locks them in the order of their ids.
@@ -42,20 +43,19 @@ _DELETE_RESPONSES = text(
         SELECT id FROM responses WHERE id = ANY(ARRAY(
             (SELECT id FROM responses WHERE project = :project
                 AND status IN ('completed', 'failed', 'cancelled', 'incomplete')
-                AND inserted_at < coalesce(CAST(:before AS timestamptz), 'infinity') LIMIT :limit)
+                AND inserted_at < :before LIMIT :limit)
             UNION
             (SELECT id FROM responses WHERE project = :project
                 AND status IN ('completed', 'failed', 'cancelled', 'incomplete')
                 AND batch_id = ANY(ARRAY(SELECT b.id FROM batches b WHERE b.project = :project
-                    AND b.created_at < coalesce(CAST(:before AS timestamptz), 'infinity'))) LIMIT :limit)
+                    AND b.created_at < :before)) LIMIT :limit)
         )) ORDER BY id FOR UPDATE
-    ))
+    )) RETURNING id
     """
 )
 _UNFINISHED_BATCHES = text(
     f"""
-    SELECT id FROM batches WHERE project = :project AND status IN ({UNFINISHED_BATCHES})
-        AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity')
+    SELECT id FROM batches WHERE project = :project AND status IN ({UNFINISHED_BATCHES}) AND created_at < :before
     ORDER BY id FOR NO KEY UPDATE
     """
 )
@@ -66,8 +66,7 @@ _DELETE_BATCHES = text(
     WITH gone AS (
         DELETE FROM batches WHERE id = ANY(ARRAY(
             SELECT id FROM batches WHERE id = ANY(ARRAY(
-                SELECT id FROM batches WHERE project = :project
-                    AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity') LIMIT :limit
+                SELECT id FROM batches WHERE project = :project AND created_at < :before LIMIT :limit
             )) ORDER BY id FOR UPDATE
         ))
         RETURNING id, output_parts || error_parts AS parts
@@ -84,10 +83,9 @@ _DELETE_CONVERSATIONS = text(
     """
     DELETE FROM conversations WHERE id = ANY(ARRAY(
         SELECT id FROM conversations WHERE id = ANY(ARRAY(
-            SELECT id FROM conversations WHERE project = :project
-                AND inserted_at < coalesce(CAST(:before AS timestamptz), 'infinity') LIMIT :limit
+            SELECT id FROM conversations WHERE project = :project AND inserted_at < :before LIMIT :limit
         )) ORDER BY id FOR UPDATE
-    ))
+    )) RETURNING id
     """
 )
 # What maintenance finds and deletes then: the files of a project are too many bytes for one statement.
@@ -96,8 +94,7 @@ _DROP_FILES = text(
     WITH gone AS (
         DELETE FROM files WHERE id = ANY(ARRAY(
             SELECT id FROM files WHERE id = ANY(ARRAY(
-                SELECT id FROM files WHERE project = :project
-                    AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity') LIMIT :limit
+                SELECT id FROM files WHERE project = :project AND created_at < :before LIMIT :limit
             )) ORDER BY id FOR UPDATE
         ))
         RETURNING id
@@ -111,9 +108,7 @@ _DROP_FILES = text(
 _DROP_OPEN_PARTS = text(
     """
     UPDATE file_parts SET state = 'dropped', bytes = 0
-    WHERE project = :project AND state = 'open'
-        AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity')
-    RETURNING id
+    WHERE project = :project AND state = 'open' AND created_at < :before RETURNING id
     """
 )
 _DELETE_THE_REST = [
@@ -125,10 +120,8 @@ _DELETE_THE_REST = [
 _DELETE_DELIVERIES = text(
     """
     DELETE FROM webhook_deliveries WHERE ctid = ANY(ARRAY(
-        SELECT ctid FROM webhook_deliveries
-        WHERE project = :project AND created_at < coalesce(CAST(:before AS timestamptz), 'infinity')
-        LIMIT :limit FOR UPDATE
-    ))
+        SELECT ctid FROM webhook_deliveries WHERE project = :project AND created_at < :before LIMIT :limit FOR UPDATE
+    )) RETURNING event_id
     """
 )
 _FINISH = text("UPDATE projects SET erase_at = NULL, erased_at = now() WHERE id = :project AND erase_at = :at")
@@ -146,7 +139,7 @@ class Erasure:
 
     @property
     def _wanted(self) -> dict[str, Any]:
-        return {"project": self.project, "before": None if self.is_archived else self.at}
+        return {"project": self.project, "before": _NEVER if self.is_archived else self.at}
 
     async def unfinished(self, db: Database, limit: int) -> list[str]:
         """The ids of some of its unfinished responses, which must be cancelled before the others are deleted."""
@@ -154,8 +147,7 @@ class Erasure:
 
     async def delete_responses(self, db: Database, limit: int) -> int:
         """Deletes up to twice `limit` of its ended responses; returns how many."""
-        async with db.autocommit() as connection:
-            return (await connection.execute(_DELETE_RESPONSES, {**self._wanted, "limit": limit})).rowcount
+        return len(await db.execute(_DELETE_RESPONSES, {**self._wanted, "limit": limit}))
 
     async def lock_unfinished_batches(self, connection: AsyncConnection) -> list[str]:
         """The ids of its unfinished batches, which must be ended before they are deleted."""
@@ -167,19 +159,16 @@ class Erasure:
 
     async def delete_conversations(self, db: Database, limit: int) -> int:
         """Deletes up to `limit` of its conversations; returns how many."""
-        async with db.autocommit() as connection:
-            return (await connection.execute(_DELETE_CONVERSATIONS, {**self._wanted, "limit": limit})).rowcount
+        return len(await db.execute(_DELETE_CONVERSATIONS, {**self._wanted, "limit": limit}))
 
     async def delete_deliveries(self, db: Database, limit: int) -> int:
         """Deletes up to `limit` deliveries of its events; returns how many."""
-        async with db.autocommit() as connection:
-            return (await connection.execute(_DELETE_DELIVERIES, {**self._wanted, "limit": limit})).rowcount
+        return len(await db.execute(_DELETE_DELIVERIES, {**self._wanted, "limit": limit}))
 
     async def drop_files(self, db: Database, limit: int) -> int:
         """Drops up to `limit` of its files, and of what was to become one (store/files/expiry.py); returns how many."""
-        values = {**self._wanted, "limit": limit}
         parts = await db.execute(_DROP_OPEN_PARTS, self._wanted)
-        return len(parts) + len(await db.execute(_DROP_FILES, values))
+        return len(parts) + len(await db.execute(_DROP_FILES, {**self._wanted, "limit": limit}))
 
     async def finish(self, connection: AsyncConnection) -> bool:
         """Deletes its keys, limits and webhook endpoints, if it is archived, and notes the end of the erasure.
