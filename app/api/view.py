@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from app.heavy import off_loop
 from app.protocol.events import frames
-from app.protocol.events.frames import DONE, KEEPALIVE
+from app.protocol.events.frames import DONE, KEEPALIVE_COMMENT
 from app.protocol.types import Json
 from app.responses.read.reader import Pulse
 
@@ -50,11 +50,11 @@ def padded(frame: bytes) -> bytes:
 
 def _as_written(pulse: Pulse) -> bytes:
     """The frames come ready from the log: nothing is parsed or built."""
-    return KEEPALIVE if pulse is None else pulse.frames
+    return KEEPALIVE_COMMENT if pulse is None else pulse.frames
 
 
 def _padded(pulse: Pulse) -> bytes:
-    return KEEPALIVE if pulse is None else obfuscated(pulse.frames)
+    return KEEPALIVE_COMMENT if pulse is None else obfuscated(pulse.frames)
 
 
 def _unchanged(response: Json) -> Json:

@@ -33,12 +33,13 @@ CancelLines = Callable[[str], Awaitable[None]]
 Tell = Callable[[str], Awaitable[None]]
 """Tells those who wait for the end of a batch, or for its next results."""
 
-AT_ONCE = 4
-"""Batches that one process carries on at a time, and so many again that were cancelled."""
+BATCHES_AT_ONCE = 4
+"""Batches that one process carries on at a time, and so many again that were cancelled. Maintenance keeps so many
+connections for them."""
+PROJECT_BATCHES_AT_ONCE = 2
+"""The same for one project: another's need not wait for its large files."""
 WARNED_AT = 3
 """Failures in a row of which one is logged as a warning."""
-OF_PROJECT = 2
-"""The same for one project: another's need not wait for its large files."""
 
 
 class BatchProgress:
@@ -207,7 +208,8 @@ def next_batches(
     known = {(batch.id, _is_cancel(batch)) for batch in running}
     has = Counter((_is_cancel(batch), batch.project) for batch in running)
     room = {
-        is_cancel: AT_ONCE - sum(_is_cancel(batch) is is_cancel for batch in running) for is_cancel in (True, False)
+        is_cancel: BATCHES_AT_ONCE - sum(_is_cancel(batch) is is_cancel for batch in running)
+        for is_cancel in (True, False)
     }
     chosen = []
 
@@ -217,7 +219,7 @@ def next_batches(
     for batch in sorted(waiting, key=turn):
         is_cancel = _is_cancel(batch)
         of_project = is_cancel, batch.project
-        if (batch.id, is_cancel) not in known and room[is_cancel] > 0 and has[of_project] < OF_PROJECT:
+        if (batch.id, is_cancel) not in known and room[is_cancel] > 0 and has[of_project] < PROJECT_BATCHES_AT_ONCE:
             chosen.append(batch)
             has[of_project] += 1
             room[is_cancel] -= 1

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from app.access.directory import Directory
 from app.aio import BackgroundTasks, run_until
 from app.announcer import Announcer
-from app.batches.progress import AT_ONCE
+from app.batches.progress import BATCHES_AT_ONCE
 from app.dispatcher import Dispatcher
 from app.files.documents import DocumentReader
 from app.maintenance.batches import batch_progress
@@ -53,7 +53,7 @@ async def maintain(settings: Settings) -> None:
     directory, models = Directory(db, pubsub), ModelsFile(settings)
     announcer = Announcer(pubsub, queue, metrics.outside_endings)
     documents = DocumentReader(settings.max_body_bytes, shares=settings.asks_for_keys)
-    of_batches = db.sibling(AT_ONCE)  # so that nothing else waits for connections behind large files
+    of_batches = db.sibling(BATCHES_AT_ONCE)  # so that nothing else waits for connections behind large files
     dispatch = Dispatcher(of_batches, queue).dispatch
     batches, catalogs = batch_progress(
         of_batches, pubsub, directory, announcer, dispatch, documents, models.catalog, settings

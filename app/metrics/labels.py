@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-MOST_PROJECTS = 50
+MAX_PROJECT_LABELS = 50
 """Projects with a label of their own; the others share OTHER."""
 OTHER = "other"
 
 
 class Bounded:
-    """The first MOST_PROJECTS values that come keep their names for as long as the process lives, so that no counter
-    goes back; later ones are OTHER."""
+    """The first MAX_PROJECT_LABELS values that come keep their names for as long as the process lives, so that no
+    counter goes back; later ones are OTHER."""
 
-    def __init__(self, most: int = MOST_PROJECTS) -> None:
+    def __init__(self, most: int = MAX_PROJECT_LABELS) -> None:
         self._most = most
         self._known: set[str] = set()
 
@@ -25,7 +25,7 @@ class Bounded:
         return value
 
 
-def top(amounts: Mapping[str, int], most: int = MOST_PROJECTS) -> dict[str, int]:
+def top(amounts: Mapping[str, int], most: int = MAX_PROJECT_LABELS) -> dict[str, int]:
     """The largest `most` amounts by name, and the sum of the rest as OTHER."""
     ranked = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
     rest = sum(amount for _, amount in ranked[most:])

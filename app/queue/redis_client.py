@@ -23,7 +23,7 @@ OLDEST_REDIS = (7, 0)
 """The first version with BLMPOP, by which workers take messages. Every Valkey is newer."""
 SILENT_SECONDS = 10
 """An idle connection is checked so often, by the kernel and by kombu: a failover may leave it open and dead."""
-KEEPALIVE: dict[str, Any] = {
+TCP_KEEPALIVE: dict[str, Any] = {
     "socket_keepalive": True,
     "socket_keepalive_options": {
         getattr(socket, name): value
@@ -49,7 +49,7 @@ def make_client(url: str) -> redis.asyncio.Redis:
         health_check_interval=0,
         retry=Retry(NoBackoff(), 0),
         protocol=2,
-        **({} if scheme == "unix" else KEEPALIVE),
+        **({} if scheme == "unix" else TCP_KEEPALIVE),
         **(TLS if scheme == "rediss" else {}),
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 KEPT_PART = 16
 """One of so many slots of each worker is kept for foreground responses: none of fewer."""
-MOST_PART = 2
+FOREGROUND_PART = 2
 """Foreground responses push background out of one of so many slots at most, and of one at least."""
 
 
@@ -21,7 +21,7 @@ def kept_of(slots: int) -> int:
 
 def most_foreground_of(slots: int) -> int:
     """How many foreground responses a worker runs at most beside those in the order of all."""
-    return max(slots // MOST_PART, 1)
+    return max(slots // FOREGROUND_PART, 1)
 
 
 @dataclass(frozen=True, slots=True)

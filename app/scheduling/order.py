@@ -31,7 +31,7 @@ TIER_PART = 2
 """A tier weighs as much as its foreground: so many times its background (`WEIGHTS`)."""
 WINDOW_WEIGHT = WEIGHTS[Priority.FOREGROUND]
 """Weight of a project that has work in windows alone: its tier is `default`."""
-MOST_PART = 7 / 8
+MAX_WINDOW_PART = 7 / 8
 """The most of its project's share that work in windows takes while other work of the project waits."""
 
 
@@ -90,7 +90,7 @@ class WaitingFlow:
     def step(self) -> float:
         """How far a token moves its tag."""
         others = [each for each in self.beside if each != Priority.WINDOW]
-        windows = (min(self.part, MOST_PART) if others else self.part) * WINDOW_WEIGHT
+        windows = (min(self.part, MAX_WINDOW_PART) if others else self.part) * WINDOW_WEIGHT
         if self.in_windows:
             return 1 / (windows or WINDOW_WEIGHT) / self.flow.project_weight
         tier = max(map(tier_of, others))

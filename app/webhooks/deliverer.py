@@ -23,7 +23,7 @@ from app.webhooks.sender import SECONDS, Sender
 
 log = logging.getLogger("longhaul.maintenance")
 
-AT_ONCE = 256
+DELIVERIES_AT_ONCE = 256
 """Deliveries that one process has under way. Each endpoint has few of them, so one that hangs leaves room."""
 CONNECTIONS = 4
 """Connections to Postgres, of their own: nothing else of maintenance waits behind deliveries."""
@@ -71,7 +71,7 @@ class Deliverer:
             if not await endpoints.any_exists(self._db):
                 return
             self._doorbell = await self._listening.enter_async_context(self._pubsub.listen(ENDINGS))
-        if room := AT_ONCE - len(list(self._tasks)):
+        if room := DELIVERIES_AT_ONCE - len(list(self._tasks)):
             for claimed in await deliveries.claim(self._db, room, LEASE_SECONDS):
                 self._tasks.start(self._deliver(claimed))
 

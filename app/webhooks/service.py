@@ -30,13 +30,13 @@ from app.webhooks.signing import SECRET_BYTES, hint_of, secret_of
 
 T = TypeVar("T")
 
-MOST_ENDPOINTS = 32
+MAX_ENDPOINTS = 32
 """Most endpoints of a project."""
 TESTS = 32
 """Tests that an API process makes at once: each waits for its answer."""
 KEEP_SECONDS = 86400.0
 """How long an old secret signs, too, if the rotation asks for it."""
-DELIVERY_BYTES = 1024 + deliveries.MOST_ATTEMPTS * (ANSWER_BYTES + 128)
+DELIVERY_BYTES = 1024 + deliveries.MAX_ATTEMPTS * (ANSWER_BYTES + 128)
 """Largest size of a delivery in a list."""
 
 
@@ -53,9 +53,9 @@ class WebhookService:
     async def create(self, project: str, sent: CreateEndpoint) -> Json:
         secret, sealed = await self._new_secret(project)
         values = {"id": new_webhook_id(), "project": project, "secret": sealed, "hint": hint_of(secret)}
-        row = await endpoints.create(self._db, {**sent.stored(), **values, "most": MOST_ENDPOINTS})
+        row = await endpoints.create(self._db, {**sent.stored(), **values, "most": MAX_ENDPOINTS})
         if row is None:
-            message = f"The project has {MOST_ENDPOINTS} webhook endpoints already; delete one."
+            message = f"The project has {MAX_ENDPOINTS} webhook endpoints already; delete one."
             raise InvalidRequest(message, code="too_many_webhook_endpoints")
         return endpoint_object(row, secret)
 

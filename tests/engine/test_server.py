@@ -38,7 +38,7 @@ from workers.engine.base import (
 from workers.engine.output_format import OutputSpec
 from workers.engine.server.frames import BadFrame, ErrorFrame, Frames, Piece
 from workers.engine.server.introduction import load_of
-from workers.engine.server.pace import MOST_TOKENS, Pace
+from workers.engine.server.pace import MAX_FRAME_TOKENS, Pace
 from workers.engine.vllm.output.thoughts import Start
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
@@ -374,7 +374,7 @@ async def pieces_of(tokens: int) -> AsyncIterator[Piece]:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "tokens", "frame"), [(0.0049, 40, 3), (0.05, 40, 1), (0, 40, MOST_TOKENS), (1, 9, 1)]
+    ("seconds", "tokens", "frame"), [(0.0049, 40, 3), (0.05, 40, 1), (0, 40, MAX_FRAME_TOKENS), (1, 9, 1)]
 )
 async def test_a_frame_has_as_many_tokens_as_come_in_20_ms(seconds: float, tokens: int, frame: int) -> None:
     passed = 0.0

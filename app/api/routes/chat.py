@@ -17,7 +17,7 @@ from app.chat.completion import completion
 from app.chat.request import CreateChatCompletion
 from app.chat.stream import ChatStream
 from app.chat.translation import ChatRequest, chat_request
-from app.protocol.events.frames import KEEPALIVE
+from app.protocol.events.frames import KEEPALIVE_COMMENT
 
 router = APIRouter(prefix="/v1/chat", tags=["chat"], route_class=Route)
 
@@ -41,7 +41,7 @@ def _view(sent: ChatRequest) -> View:
     thinks = sent.include_reasoning
     writer = ChatStream(sent.names, include_usage=sent.include_usage, include_reasoning=thinks)
     return View(
-        partial(translated_frames, partial(_frames, writer, pads=sent.obfuscation), KEEPALIVE),
+        partial(translated_frames, partial(_frames, writer, pads=sent.obfuscation), KEEPALIVE_COMMENT),
         partial(completion, include_reasoning=thinks),
         response_header,
         works=True,

@@ -14,7 +14,7 @@ import orjson
 Event = dict[str, Any]
 
 DONE = b"data: [DONE]\n\n"
-KEEPALIVE = b": keepalive\n\n"
+KEEPALIVE_COMMENT = b": keepalive\n\n"
 
 _BREAKS = {text.encode(): b"\\u%04x" % ord(text) for text in "\x85\u2028\u2029"}
 """What JSON leaves as it is and clients take for the end of a line, as httpx's `iter_lines` does -> its escape."""

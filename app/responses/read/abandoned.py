@@ -16,7 +16,7 @@ from config.logging.context import about
 
 log = logging.getLogger("longhaul.api")
 
-AT_ONCE = 8
+CANCELS_AT_ONCE = 8
 
 
 class AbandonedResponses:
@@ -24,7 +24,7 @@ class AbandonedResponses:
 
     def __init__(self, cancel: Callable[[str], Awaitable[None]]) -> None:
         self._cancel = cancel
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(CANCELS_AT_ONCE)
         self._tasks = BackgroundTasks()
 
     def add(self, response_id: str) -> None:

@@ -34,19 +34,19 @@ PACE_SECONDS = 300.0
 """How far back the pace looks."""
 DEATH_SECONDS = 600.0
 """How far back deaths are looked for."""
-MOST_ENDED = 1_000
+MAX_ENDED = 1_000
 """Responses that ended of late that are looked at, of those that are stored and of the others: the newest."""
-MOST_READ = 10 * MOST_ENDED
+MAX_ENDED_READ = 10 * MAX_ENDED
 """Most rows read of each kind, those without a worker included: a bulk cancel ends 100,000 of them at once."""
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Workers that died, and suspects."""
-MOST_ENDPOINTS = 20
+MAX_BAD_ENDPOINTS = 20
 """Webhook endpoints that are bad, those that fail for longest first."""
 FAILING_SECONDS = 3600.0
 """For how long one fails that is bad."""
 DISABLED_DAYS = 7
 """For how long one counts as bad that was disabled."""
-MOST_LIMITS = 100
+MAX_LIMITS_READ = 100
 """Limits that are read, those with the most taken first."""
 FULL_PART = 0.99
 """From so much of it on a limit counts as full: hardly a request fits."""
@@ -420,13 +420,13 @@ _DEATHS = text(
     ) h
     WHERE h.death->>'how' = '{HandOver.CRASHED.value}'
         AND CAST(h.death->>'to' AS timestamptz) > now() - make_interval(secs => :seconds)
-    GROUP BY h.queue, h.death->>'worker' ORDER BY at DESC LIMIT {MOST_NAMED}
+    GROUP BY h.queue, h.death->>'worker' ORDER BY at DESC LIMIT {MAX_NAMED}
     """
 )
 _SUSPECTS = text(
     f"""
     WITH RECURSIVE {_BEGUN}
-    SELECT r.queue, r.id, r.crashes FROM begun r WHERE {_SUSPECT} ORDER BY r.crashes DESC, r.id LIMIT {MOST_NAMED}
+    SELECT r.queue, r.id, r.crashes FROM begun r WHERE {_SUSPECT} ORDER BY r.crashes DESC, r.id LIMIT {MAX_NAMED}
     """
 )
 _CHARGED = ", ".join(sorted(f"'{kind.value}'" for kind in CHARGED))
@@ -443,7 +443,7 @@ _NEARLY_FULL = text(
         WHEN 'tokens_per_day' THEN CASE WHEN l.as_of < date_trunc('day', now(), 'UTC') THEN 0 ELSE l.used END
         ELSE CASE WHEN l.kind LIKE '%\\_per\\_minute' AND l.as_of < now() - interval '1 minute' THEN 0 ELSE l.used END
     END >= CASE WHEN l.kind IN ({_CHARGED}) THEN l.value - 0.999 ELSE {FULL_PART} * l.value END
-    ORDER BY l.used / l.value DESC, l.project, l.model, l.kind LIMIT {MOST_LIMITS}
+    ORDER BY l.used / l.value DESC, l.project, l.model, l.kind LIMIT {MAX_LIMITS_READ}
     """
 )
 
@@ -468,7 +468,7 @@ _BAD_ENDPOINTS = text(
     FROM webhook_endpoints e
     WHERE e.failing_since < now() - make_interval(secs => {FAILING_SECONDS}) AND (e.disabled_at IS NULL
         OR e.disabled_reason = 'failing' AND e.disabled_at > now() - make_interval(days => {DISABLED_DAYS}))
-    ORDER BY e.failing_since, e.id LIMIT {MOST_ENDPOINTS}
+    ORDER BY e.failing_since, e.id LIMIT {MAX_BAD_ENDPOINTS}
     """
 )
 
@@ -485,8 +485,8 @@ async def read(db: Database, retention_seconds: float, *, by_key: bool = False) 
         counts = [Count(**row._mapping) for row in await connection.execute(_OF_KEYS if by_key else _OF_FLOWS)]
         logs = {"retention": retention_seconds, "most_logs": MAX_LOGS}
         late = (await connection.execute(_LATE, logs)).one()
-        pace = {"seconds": PACE_SECONDS, "most": MOST_ENDED, "most_read": MOST_READ}
-        died = {"seconds": DEATH_SECONDS, "most": MOST_ENDED}
+        pace = {"seconds": PACE_SECONDS, "most": MAX_ENDED, "most_read": MAX_ENDED_READ}
+        died = {"seconds": DEATH_SECONDS, "most": MAX_ENDED}
         return Snapshot(
             workers,
             counts,

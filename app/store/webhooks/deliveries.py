@@ -18,9 +18,9 @@ from app.store.database import Database, one
 from app.store.paging import Listing, Page
 from app.store.webhooks.endpoints import SECRETS
 
-AT_ONCE = 4
+ENDPOINT_AT_ONCE = 4
 """Deliveries that are under way to one endpoint; one at a time while it fails."""
-MOST_ATTEMPTS = 20
+MAX_ATTEMPTS = 20
 """Attempts that a delivery keeps, the last ones."""
 
 
@@ -78,7 +78,7 @@ class DeliveryRow:
 _COLUMNS = ", ".join(("d.event_id AS id", *(f"d.{name}" for name in DeliveryRow.__slots__[1:])))
 
 _ROOM = f"""
-    CASE WHEN e.failing_since IS NULL THEN {AT_ONCE} ELSE 1 END - (
+    CASE WHEN e.failing_since IS NULL THEN {ENDPOINT_AT_ONCE} ELSE 1 END - (
         SELECT count(*) FROM webhook_deliveries u
         WHERE u.endpoint = e.id AND u.sent_at IS NOT NULL AND u.due_at > now()
     )"""
@@ -123,7 +123,7 @@ _NOTE = text(
         UPDATE webhook_deliveries d SET status = :status, sent_at = NULL,
             due_at = now() + make_interval(secs => CAST(:delay AS float8)),
             ended_at = CASE WHEN CAST(:delay AS float8) IS NULL THEN now() END,
-            attempts = CASE WHEN jsonb_array_length(d.attempts) >= {MOST_ATTEMPTS} THEN d.attempts - 0 ELSE d.attempts
+            attempts = CASE WHEN jsonb_array_length(d.attempts) >= {MAX_ATTEMPTS} THEN d.attempts - 0 ELSE d.attempts
                 END || CAST(:attempt AS jsonb)
         WHERE d.endpoint = :endpoint AND d.event_id = :event_id AND d.sent_at = :sent_at
         RETURNING d.endpoint

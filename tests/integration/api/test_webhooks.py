@@ -218,7 +218,7 @@ async def test_a_bad_endpoint_is_refused_by_its_field(calling: Api, change: dict
 
 
 async def test_a_project_has_a_bounded_number_of_endpoints(calling: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MOST_ENDPOINTS", 2)
+    monkeypatch.setattr(service, "MAX_ENDPOINTS", 2)
     answers = [await calling.client.post("/v1/webhook_endpoints", json=GOOD) for _ in range(3)]
     assert [each.status_code for each in answers] == [200, 200, 400]
     assert error_of(answers[2])["code"] == "too_many_webhook_endpoints"

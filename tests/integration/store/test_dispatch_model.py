@@ -18,7 +18,7 @@ from sqlalchemy import text
 
 from app.queue.message import FOREGROUND, WEIGHTS, Priority
 from app.scheduling.loads import NOTHING_AHEAD, kept_of, most_foreground_of
-from app.scheduling.order import MOST_PART
+from app.scheduling.order import MAX_WINDOW_PART
 from app.scheduling.placement import SURPLUS
 from app.scheduling.windows import MARGIN
 from app.store.database import Database
@@ -109,7 +109,7 @@ class Model:
         for flow in flows:
             others = [each for each in flows if each[0] == flow[0] and each[1] is not Priority.WINDOW]
             default = self.weight((flow[0], Priority.FOREGROUND))
-            most = Fraction(MOST_PART) if others else Fraction(1)
+            most = Fraction(MAX_WINDOW_PART) if others else Fraction(1)
             risen = min(self.parts.get(flow[0], Fraction(0)), most) if (flow[0], Priority.WINDOW) in flows else 0
             if flow[1] is Priority.WINDOW:
                 steps[flow] = 1 / ((risen or 1) * default)

@@ -162,7 +162,7 @@ async def test_the_pace_looks_back_as_far_as_it_reads_past_what_ended_without_a_
     for response_id, ago in zip(ids, (200, 100, 0), strict=False):
         await sql(db, f"UPDATE responses SET sent_to = 'w', {times} WHERE id = :id", id=response_id, ago=ago)
     for most_read, ended, seconds in ((50, 2, 200), (1_000, 3, 300)):
-        monkeypatch.setattr(snapshot, "MOST_READ", most_read)
+        monkeypatch.setattr(snapshot, "MAX_ENDED_READ", most_read)
         found = (await snapshot.read(db, RETENTION)).paces
         assert sum(each.ended for each in found) == ended
         assert seconds - 1 <= found[0].seconds < seconds + 60

@@ -21,7 +21,7 @@ from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import erasure
 from app.store.webhooks import deliveries, endpoints, events
-from app.store.webhooks.deliveries import AT_ONCE, Claimed, Noted
+from app.store.webhooks.deliveries import ENDPOINT_AT_ONCE, Claimed, Noted
 from app.store.webhooks.endpoints import EndpointRow
 from tests.integration.store.common import answered, begun, last_of, scalar, sql
 from tests.support.costs import meters
@@ -218,8 +218,8 @@ async def test_copies_claim_different_deliveries_and_few_of_one_endpoint_at_once
     for _ in range(5):
         claimed = [each for found in await asyncio.gather(*[claim(db) for _ in range(6)]) for each in found]
         claimed += await claim(db)  # what was locked for a moment
-        assert Counter(each.endpoint for each in claimed) == dict.fromkeys(("we_a", "we_b", "we_c"), AT_ONCE)
-        assert len({(each.endpoint, each.event_id) for each in claimed}) == 3 * AT_ONCE
+        assert Counter(each.endpoint for each in claimed) == dict.fromkeys(("we_a", "we_b", "we_c"), ENDPOINT_AT_ONCE)
+        assert len({(each.endpoint, each.event_id) for each in claimed}) == 3 * ENDPOINT_AT_ONCE
         for each in claimed:
             await deliver(db, each)
     assert {row.status for row in await rows(db)} == {"delivered"}
@@ -236,7 +236,7 @@ async def test_ten_thousand_deliveries_to_a_dead_endpoint_come_after_the_first_o
     await sql(db, filler)
     await endpoint(db, name="alive")
     await ended(db, 2)
-    found = await claim(db, most=AT_ONCE)
+    found = await claim(db, most=ENDPOINT_AT_ONCE)
     assert Counter(each.endpoint for each in found) == {"we_dead": 2, "we_alive": 2}
     for each in found:
         await (fail(db, each) if each.endpoint == "we_dead" else deliver(db, each))
@@ -246,8 +246,8 @@ async def test_ten_thousand_deliveries_to_a_dead_endpoint_come_after_the_first_o
 async def test_endpoints_without_room_keep_no_other_one_from_its_turn(db: Database) -> None:
     for name in ("full", "fuller"):
         await endpoint(db, name=name)
-    await ended(db, 2 * AT_ONCE)
-    assert len(await claim(db)) == 2 * AT_ONCE
+    await ended(db, 2 * ENDPOINT_AT_ONCE)
+    assert len(await claim(db)) == 2 * ENDPOINT_AT_ONCE
     await endpoint(db, name="alone")
     await ended(db, 1)
     assert [each.endpoint for each in await claim(db, most=1)] == ["we_alone"]
@@ -263,7 +263,7 @@ async def test_an_endpoint_that_fails_takes_one_at_a_time_until_it_succeeds(db: 
     (alone,) = await claim(db)
     assert alone.failing_seconds > 0
     await deliver(db, alone)
-    assert len(await claim(db)) == AT_ONCE
+    assert len(await claim(db)) == ENDPOINT_AT_ONCE
 
 
 async def test_an_endpoint_that_is_disabled_gets_nothing_and_goes_on_when_it_is_enabled(db: Database) -> None:

@@ -182,7 +182,7 @@ async def test_an_endpoint_that_hangs_holds_four_and_delays_nobody(
         async with delivering(deliverer(db, pubsub)):
             await ended(db, 50)
             await settled(db, 50, endpoint="we_works")
-            assert len(hanging.held) == deliveries.AT_ONCE
+            assert len(hanging.held) == deliveries.ENDPOINT_AT_ONCE
     hanging.close()
     assert {row.status for row in await rows(db, endpoint="we_hangs")} == {"pending"}
 

@@ -66,4 +66,4 @@ async def test_a_plain_view_shows_the_log_as_it_is() -> None:
     written = pulse(5)
     assert await PLAIN.shown(written) == written.frames
     assert await PADDED.shown(written) != written.frames
-    assert await PLAIN.shown(None) == await PADDED.shown(None) == frames.KEEPALIVE
+    assert await PLAIN.shown(None) == await PADDED.shown(None) == frames.KEEPALIVE_COMMENT

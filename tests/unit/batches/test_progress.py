@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.batches.expander import AHEAD_OF_SLOT, LINES_AHEAD, STEP_LINES, room_of
-from app.batches.progress import AT_ONCE, OF_PROJECT, next_batches
+from app.batches.progress import BATCHES_AT_ONCE, PROJECT_BATCHES_AT_ONCE, next_batches
 from app.protocol.status import BatchStatus
 from app.store.batches.unfinished import Lines, UnfinishedBatch
 
@@ -19,7 +19,7 @@ def _names(batches: list[UnfinishedBatch]) -> list[str]:
 def test_the_oldest_begin_and_a_project_has_a_part_of_the_room() -> None:
     waiting = [_batch(f"a{number}") for number in range(10)] + [_batch(f"b{number}", "b") for number in range(10)]
     assert _names(next_batches(waiting, [], {})) == ["a0", "a1", "b0", "b1"]
-    assert OF_PROJECT * 2 == AT_ONCE
+    assert PROJECT_BATCHES_AT_ONCE * 2 == BATCHES_AT_ONCE
 
 
 def test_a_batch_is_carried_on_by_one_task_from_status_to_status() -> None:
@@ -53,7 +53,7 @@ def test_files_that_are_checked_in_part_come_first_in_their_project() -> None:
 
 
 def test_a_cancel_waits_for_no_room_and_for_no_expansion_of_its_batch() -> None:
-    running = [_batch(f"{project}{number}", project) for project in "ab" for number in range(OF_PROJECT)]
+    running = [_batch(f"{project}{number}", project) for project in "ab" for number in range(PROJECT_BATCHES_AT_ONCE)]
     cancelled = _batch("a0", status=BatchStatus.CANCELLING)
     assert next_batches([cancelled, _batch("c0", "c")], running, {}) == [cancelled]
 

@@ -12,7 +12,7 @@ from app.bounds import Bound, BoundReached
 from app.metrics.bounds import BoundsCollector
 from app.metrics.buckets import LONG, SHORT, TOKENS
 from app.metrics.instruments import ApiMetrics, WorkerMetrics
-from app.metrics.labels import MOST_PROJECTS
+from app.metrics.labels import MAX_PROJECT_LABELS
 from app.protocol.errors import InvalidRequest, LimitReached, ModelPaused, NotFound, ShareUsed, Unavailable
 from app.protocol.limits import Allowance, LimitKind, LimitState, Shortage
 from app.queue.message import Priority
@@ -104,7 +104,7 @@ def test_a_refusal_counts_by_its_code_and_that_of_a_limit_by_its_limit_and_proje
 def test_the_projects_of_refusals_are_bounded() -> None:
     registry = CollectorRegistry()
     metrics = ApiMetrics(registry)
-    for number in range(MOST_PROJECTS + 5):
+    for number in range(MAX_PROJECT_LABELS + 5):
         metrics.refused(limited(f"p{number}"))
     assert scrape_of(registry).value("longhaul_refusals_total", project="other") == 5
 

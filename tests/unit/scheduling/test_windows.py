@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.queue.message import Priority
-from app.scheduling.order import MOST_PART, Flow, WaitingFlow, WaitingResponse, in_order
+from app.scheduling.order import MAX_WINDOW_PART, Flow, WaitingFlow, WaitingResponse, in_order
 from app.scheduling.placement import Candidate
 from app.scheduling.windows import RISEN_AT, RISES_AT, Demand, part_of, pressure, share_of
 
@@ -102,7 +102,7 @@ def test_what_has_risen_takes_its_part_of_its_own_project_and_nothing_of_others(
 
 
 def test_other_work_of_its_project_keeps_a_part_whatever_is_due() -> None:
-    assert counts(both(1.0), 400)[("a", BACKGROUND)] == pytest.approx(400 * (1 - MOST_PART), abs=3)
+    assert counts(both(1.0), 400)[("a", BACKGROUND)] == pytest.approx(400 * (1 - MAX_WINDOW_PART), abs=3)
 
 
 def test_a_project_with_work_in_windows_alone_gets_its_share_and_no_more() -> None:

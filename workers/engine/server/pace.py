@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from workers.engine.server.frames import Piece
 
 FRAME_SECONDS = 0.02
-MOST_TOKENS = 16
+MAX_FRAME_TOKENS = 16
 """Most tokens of a frame: so many are lost with a server, and computed again."""
 LEAST_MEASURED = 16
 """Fewest tokens of a stream that tells the pace."""
@@ -24,7 +24,7 @@ class Pace:
 
     @property
     def tokens_per_frame(self) -> int:
-        return min(max(int(FRAME_SECONDS / self._seconds_per_token), 1), MOST_TOKENS)
+        return min(max(int(FRAME_SECONDS / self._seconds_per_token), 1), MAX_FRAME_TOKENS)
 
     async def measured(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
         """The pieces of one stream, unchanged."""
@@ -36,4 +36,4 @@ class Pace:
                 tokens += len(piece.token_ids)
             yield piece
         if began is not None and tokens >= LEAST_MEASURED:
-            self._seconds_per_token = max((self._clock() - began) / tokens, FRAME_SECONDS / MOST_TOKENS)
+            self._seconds_per_token = max((self._clock() - began) / tokens, FRAME_SECONDS / MAX_FRAME_TOKENS)

@@ -8,7 +8,7 @@ import msgspec
 
 from workers.engine.vllm.generation import Generation
 
-_MOST_LOGPROBS = 20
+_MAX_LOGPROBS = 20
 """vLLM's default for `--max-logprobs`."""
 _LEFT_OUT = ("output_kind", "structured_outputs")
 
@@ -38,5 +38,5 @@ def _params(generation: Generation) -> dict[str, Any]:
         found["structured_outputs"] = {"structural_tag": params.structured_outputs.structural_tag}
     if params.logprobs:
         # The route shows so many with the chosen token first, which may be none of the likeliest.
-        found["logprobs"] = min(params.logprobs + 1, _MOST_LOGPROBS)
+        found["logprobs"] = min(params.logprobs + 1, _MAX_LOGPROBS)
     return found

@@ -17,7 +17,7 @@ from app.store.roles.rights import MONITOR, PROCESSES, wanted
 from config.settings import ConfigError, Settings
 from config.urls import parameters_of, postgres_servers
 
-MOST_CONNECTIONS = 0.8
+MAX_CONNECTIONS_PART = 0.8
 """The part of `max_connections` beyond which a restart of all processes may find too few."""
 _SHOWN_RIGHTS = 4
 
@@ -127,7 +127,7 @@ def server_settings(facts: ServerFacts, *, is_embedded: bool) -> Iterator[Findin
         yield ok(name, f"wait for {settings['synchronous_standby_names']}")
     allowed = int(settings["max_connections"]) - int(settings["superuser_reserved_connections"])
     used = f"{facts.connections} of {allowed} are in use"
-    if facts.connections > MOST_CONNECTIONS * allowed:
+    if facts.connections > MAX_CONNECTIONS_PART * allowed:
         yield warn("connections", used, "raise max_connections, lower LONGHAUL_DATABASE_POOL, or use PgBouncer")
     else:
         yield ok("connections", used)

@@ -13,7 +13,7 @@ from app.queue import redis_client
 from app.queue.redis_client import RedisFacts, RedisTrouble
 from config.settings import ConfigError, Settings
 
-MOST_MEMORY = 0.9
+MAX_MEMORY_PART = 0.9
 
 
 async def check(settings: Settings) -> Findings:
@@ -56,7 +56,7 @@ def memory(facts: RedisFacts) -> Iterator[Finding]:
             f"full, it drops messages ({facts.policy}): they are sent again, seconds late",
             "set maxmemory-policy to noeviction",
         )
-    elif facts.max_memory and facts.used_memory > MOST_MEMORY * facts.max_memory:
+    elif facts.max_memory and facts.used_memory > MAX_MEMORY_PART * facts.max_memory:
         yield warn(name, f"{facts.used_memory} of {facts.max_memory} bytes are in use", "raise maxmemory")
     else:
         yield ok(name, facts.policy if facts.max_memory else f"no bound of its own ({facts.policy})")
