@@ -22,6 +22,7 @@ from starlette.requests import HTTPConnection
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.create_response import IncludeValue
+from app.protocol.requests.bodies.files import FilePurpose
 from app.protocol.requests.validation import NO_NUL, error_at, refused
 from app.protocol.text import shortened
 from app.protocol.types import Json
@@ -210,9 +211,7 @@ class FilesQuery(OrderedQuery):
 
     limit: Annotated[int, Field(ge=1, le=MAX_FILES), DIGITS] = Field(MAX_FILES, description="How many files.")
     order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
-    purpose: Literal["batch", "batch_output", "user_data", "vision"] | None = Field(
-        None, description="Only files with this purpose."
-    )
+    purpose: FilePurpose | None = Field(None, description="Only files with this purpose.")
 
 
 class BothWaysQuery(ListQuery):

@@ -17,6 +17,7 @@ from app.files.documents import Document
 from app.files.downloads import name_of
 from app.files.errors import refused
 from app.protocol.errors import InvalidRequest
+from app.protocol.requests.bodies.files import FilePurpose
 from app.protocol.requests.items.images import check_data_url, media_type_of, unfolded
 from app.protocol.types import Json
 
@@ -54,7 +55,7 @@ class Attachment:
         return bool(self.part["type"] == "input_image")
 
     @property
-    def purposes(self) -> tuple[str, ...]:
+    def purposes(self) -> tuple[FilePurpose, ...]:
         """Purposes that an uploaded file may have."""
         return ("user_data", "vision") if self.is_image else ("user_data",)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.api.docs import schemas
+from app.protocol.requests.bodies.files import UPLOADED
 from app.protocol.types import Json
 
 _EVENTS_EXAMPLE = (
@@ -69,7 +70,7 @@ _BYTES: Json = {"type": "string", "format": "binary"}
 
 _FORM: dict[str, Json] = {
     "file": _BYTES,
-    "purpose": {"type": "string", "enum": ["batch", "user_data", "vision"]},
+    "purpose": {"type": "string", "enum": [*UPLOADED]},
     "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
     "expires_after[seconds]": {"type": "integer", "minimum": 3600, "maximum": 2_592_000},
 }

@@ -15,6 +15,7 @@ from app.protocol.item_types import APPROVAL_REQUEST, COMPACTION, ITEM_TYPES, MC
 from app.protocol.local_kinds import APPLY_PATCH, LOCAL_SHELL, SHELL
 from app.protocol.requests.base import ItemStatus
 from app.protocol.requests.bodies.create_response import CreateResponse
+from app.protocol.requests.bodies.files import FilePurpose
 from app.protocol.requests.bodies.request import AS_SENT, SAMPLING_DEFAULTS
 from app.protocol.requests.bodies.text_config import Effort, Reasoning, TextConfig
 from app.protocol.requests.bodies.webhooks import EventType
@@ -178,7 +179,7 @@ File = shape(
     created_at=int,
     expires_at=int | None,
     filename=str,
-    purpose=Literal["batch", "batch_output", "user_data", "vision"],
+    purpose=FilePurpose,
     status=Literal["processed"],
     status_details=None,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from unicodedata import category
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -13,7 +13,9 @@ from app.protocol.requests.validation import refused
 MAX_FILE_BYTES = 512 * 1024**2
 MIN_EXPIRY_SECONDS, MAX_EXPIRY_SECONDS = 3600, 2_592_000
 
-_PURPOSES = ("batch", "user_data", "vision")
+FilePurpose = Literal["batch", "batch_output", "user_data", "vision"]
+UPLOADED = tuple(purpose for purpose in get_args(FilePurpose) if purpose != "batch_output")
+"""Purposes that a client may give a file."""
 _OTHERS = {
     "assistants": "send 'user_data'",
     "batch_output": "the server alone makes such files",
@@ -23,7 +25,7 @@ _OTHERS = {
 
 
 def _check_purpose(value: Any) -> Any:
-    check_type(value, _PURPOSES, _OTHERS, "")
+    check_type(value, UPLOADED, _OTHERS, "")
     return value
 
 
@@ -34,7 +36,7 @@ def _check_name(value: str) -> str:
     return value
 
 
-Purpose = Annotated[Literal["batch", "user_data", "vision"], BeforeValidator(_check_purpose)]
+Purpose = Annotated[FilePurpose, BeforeValidator(_check_purpose)]
 FileName = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_check_name)]
 
 
