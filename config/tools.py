@@ -44,7 +44,7 @@ class McpServer:
     request_headers: bool = False
     """Whether a request may send its own headers (and an `authorization`) to this server."""
     timeout_seconds: float = TIMEOUT_SECONDS
-    """Deadline of one call."""
+    """Deadline of one call for the worker. The python tool has one of its own: `Limits.seconds`, 30 by default."""
     after_crash: AfterCrash | None = None
     """For a call whose worker died during it: `again` makes the call a second time, `fail` reports it as failed. None:
     again if the server is a built-in one, or says that the tool only reads, or that a second call changes nothing."""

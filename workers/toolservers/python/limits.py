@@ -19,7 +19,7 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     seconds: Seconds = 30.0
-    """deadline of one call"""
+    """deadline of one call; the worker gives up by the server's `timeout_seconds`, 60 by default"""
     cpu_seconds: Annotated[int, Field(ge=1, le=10**6)] = 300
     """CPU seconds of one process over its life; the interpreter lives as long as its session"""
     memory: Annotated[ByteSize, Field(ge=64 * MIB, le=2**50)] = ByteSize(512 * MIB)
