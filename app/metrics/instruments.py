@@ -305,11 +305,11 @@ class MaintenanceMetrics:
         self.outside_endings = outside_endings(registry)
         self.webhook_attempts = Counter(
             "longhaul_webhook_attempts",
-            "Attempts to deliver an event to a webhook endpoint, by whether the endpoint took it.",
+            "Attempts to deliver an event to a webhook endpoint: delivered, failed, or given_up (failed for good).",
             ("outcome",),
             registry=registry,
         )
-        _at_zero(self.webhook_attempts, ("delivered",), ("failed",))
+        _at_zero(self.webhook_attempts, ("delivered",), ("failed",), ("given_up",))
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

@@ -36,6 +36,9 @@ PAUSE_SECONDS = 0.005
 CLOSE_SECONDS = 3.0
 """How long attempts may go on when the process ends; what is cut off is sent again."""
 
+_OUTCOMES = {"delivered": "delivered", "pending": "failed", "failed": "given_up"}
+"""What becomes of a delivery -> the outcome of its attempt in metrics."""
+
 
 class Deliverer:
     """Claims what is due, sends it, and notes what came of it. An ending that is published rings, once there is an
@@ -79,7 +82,7 @@ class Deliverer:
         try:
             outcome = await self._attempt(claimed)
             noted = policy.noted(outcome, claimed.tries, claimed.failing_seconds, random())
-            self._metrics.webhook_attempts.labels("delivered" if outcome.is_success else "failed").inc()
+            self._metrics.webhook_attempts.labels(_OUTCOMES[noted.status]).inc()
             if noted.disable is not None:
                 log.warning(
                     "webhook endpoint %s of %s is disabled: %s", claimed.endpoint, claimed.project, noted.disable

@@ -335,9 +335,11 @@ async def test_an_endpoint_that_is_gone_is_disabled_at_once(db: Database, pubsub
     receiver = Receiver(web)
     receiver.status = 410
     await endpoint(db, receiver.url)
-    async with delivering(deliverer(db, pubsub)):
+    async with delivering(deliverer(db, pubsub)) as made:
         await ended(db, 1)
         await settled(db, 1)
+    counted = {value: made._metrics.webhook_attempts.labels(value)._value.get() for value in ("failed", "given_up")}
+    assert counted == {"failed": 0, "given_up": 1}
     row = await endpoints.find(db, DEFAULT_PROJECT, "we_a")
     assert row is not None and row.disabled_reason == "gone"
 
