@@ -36,7 +36,8 @@ from app.metrics.instruments import ApiMetrics
 from app.metrics.server import serving
 from app.queue.publisher import TaskQueue
 from app.responses.conversations import ConversationService
-from app.responses.create.references import ReferenceLimits, ReferenceResolver
+from app.responses.create.acceptor import RequestAcceptor
+from app.responses.create.references import ReferenceResolver
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.models.registered import RegisteredModels
 from app.responses.read.canceller import ResponseCanceller
@@ -153,12 +154,10 @@ def _runtime(
     directory = Directory(db, pubsub)
     asked = directory if shares else None
     catalogs, charges, registered = PermittedCatalogs(catalog, asked), Charges(db, asked), RegisteredModels(db)
-    limits = ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes)
     attachments = Attachments(db, documents, downloads, settings.max_body_bytes, shares=shares)
-    references = ReferenceResolver(db, sealer, attachments, limits, shares=shares)
-    responses = ResponseService(
-        db, sealer, references, pubsub, queue, catalogs, registered, reader, canceller, charges, settings
-    )
+    references = ReferenceResolver(db, sealer, attachments, settings)
+    acceptor = RequestAcceptor(db, sealer, references, catalogs, registered, charges, settings)
+    responses = ResponseService(db, acceptor, sealer, pubsub, queue, reader, canceller, settings)
     sender = Sender(settings.webhook_networks, sealer)
     opened.callback(sender.close)
     webhooks = WebhookService(db, pubsub, sealer, sender, shares=shares)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import aclosing
 
 from app.aio import end_tasks
-from app.batches.expander import WAITS, Expander, room_of
+from app.announcer import Announcer
+from app.batches.expander import WAITS, Dispatch, Expander, room_of
+from app.batches.followers import doorbell_of
 from app.batches.results import CANCELLED
 from app.batches.validator import Validator
 from app.batches.writer import ResultWriter, ended_by
@@ -20,18 +23,17 @@ from app.heavy import PROJECT
 from app.protocol.status import BatchStatus
 from app.protocol.text import type_and_places
 from app.queue.publisher import QueueUnavailable
+from app.responses.create.acceptor import RequestAcceptor
 from app.store.batches import changes, results, rows, unfinished
 from app.store.batches.rows import BatchRow
 from app.store.batches.unfinished import UnfinishedBatch
 from app.store.database import Database
 from app.store.files.content import FileGone
+from app.store.operations import cancels
+from app.streaming.pubsub import PubSub
+from config.settings import Settings
 
 log = logging.getLogger("longhaul.batches")
-
-CancelLines = Callable[[str], Awaitable[None]]
-"""Cancels all lines of a batch that have not ended."""
-Tell = Callable[[str], Awaitable[None]]
-"""Tells those who wait for the end of a batch, or for its next results."""
 
 BATCHES_AT_ONCE = 4
 """Batches that one process carries on at a time, and so many again that were cancelled. Maintenance keeps so many
@@ -48,20 +50,18 @@ class BatchProgress:
     def __init__(
         self,
         db: Database,
-        validator: Validator,
-        expander: Expander,
-        writer: ResultWriter,
-        cancel_lines: CancelLines,
-        tell_end: Tell,
-        tell_results: Tell,
+        pubsub: PubSub,
+        announcer: Announcer,
+        acceptor: RequestAcceptor,
+        dispatch: Dispatch,
+        settings: Settings,
     ) -> None:
         self._db = db
-        self._validator = validator
-        self._expander = expander
-        self._writer = writer
-        self._cancel_lines = cancel_lines
-        self._tell_end = tell_end
-        self._tell_results = tell_results
+        self._pubsub = pubsub
+        self._announcer = announcer
+        self._validator = Validator(db, acceptor, settings)
+        self._expander = Expander(db, acceptor, dispatch, settings)
+        self._writer = ResultWriter(db)
         self._tasks: dict[UnfinishedBatch, asyncio.Task[None]] = {}
         """The batch, as it was when its task began -> the task."""
         self._turns: dict[str, int] = {}
@@ -115,8 +115,8 @@ class BatchProgress:
             self._failures.pop(batch.id, None)
             if row is not None and row.status.final:
                 log.info("%s: %s, %d of %d lines have answers", row.id, row.status.value, row.completed, row.total)
-                await self._tell_end(batch.id)
-                await self._tell_results(batch.id)
+                await self._pubsub.tell_ends(batch.id)
+                await self._pubsub.ring(doorbell_of(batch.id))
         except Exception as error:
             self._note_failure(batch, error)
 
@@ -179,6 +179,12 @@ class BatchProgress:
             pass
         return row if row is not None and row.numbered == row.total else None
 
+    async def _cancel_lines(self, batch_id: str) -> None:
+        """Cancels all lines that have not ended. What others hold has its turn at the next look."""
+        async with aclosing(cancels.line_steps(self._db, batch_id)) as steps:
+            async for ended in steps:
+                await self._announcer.tell_all(ended)
+
     async def _number(self, batch_id: str) -> BatchRow | None:
         """Numbers the results that have none; returns the batch behind them."""
         numbered = results.NUMBERED_ROWS
@@ -188,7 +194,7 @@ class BatchProgress:
                     return None
                 numbered = await results.number_results(connection, batch_id)
             if numbered:
-                await self._tell_results(batch_id)
+                await self._pubsub.ring(doorbell_of(batch_id))
         return await rows.find(self._db, None, batch_id)
 
 

@@ -15,15 +15,16 @@ from prometheus_client import CollectorRegistry
 from app.access.directory import Directory
 from app.aio import BackgroundTasks, run_until
 from app.announcer import Announcer
-from app.batches.progress import BATCHES_AT_ONCE
+from app.batches.progress import BATCHES_AT_ONCE, BatchProgress
 from app.dispatcher import Dispatcher
 from app.files.documents import DocumentReader
-from app.maintenance.batches import batch_progress
+from app.maintenance.batches import acceptor_of_lines
 from app.maintenance.fleet import FleetCollector
 from app.maintenance.loop import Maintenance
 from app.metrics.instruments import MaintenanceMetrics
 from app.metrics.server import serving
 from app.queue.publisher import TaskQueue
+from app.responses.models.catalog import PermittedCatalogs
 from app.store.database import Database
 from app.store.keys import SharedSealer, pubsub_key
 from app.store.migrate import wait_for_schema
@@ -55,10 +56,11 @@ async def maintain(settings: Settings) -> None:
     documents = DocumentReader(settings.max_body_bytes, shares=settings.asks_for_keys)
     of_batches = db.sibling(BATCHES_AT_ONCE)  # so that nothing else waits for connections behind large files
     dispatch = Dispatcher(of_batches, queue).dispatch
-    batches, catalogs = batch_progress(
-        of_batches, pubsub, directory, announcer, dispatch, documents, models.catalog, settings
-    )
-    webhooks = Deliverer(db, pubsub, Sender(settings.webhook_networks, SharedSealer(db)), metrics)
+    catalogs = PermittedCatalogs(models.catalog, directory if settings.asks_for_keys else None)
+    sealer = SharedSealer(db)
+    acceptor = acceptor_of_lines(of_batches, sealer, catalogs, documents, settings)
+    batches = BatchProgress(of_batches, pubsub, announcer, acceptor, dispatch, settings)
+    webhooks = Deliverer(db, pubsub, Sender(settings.webhook_networks, sealer), metrics)
     background = BackgroundTasks()
 
     async def work() -> None:

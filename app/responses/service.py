@@ -13,7 +13,6 @@ from functools import partial
 
 import orjson
 
-from app.access.charges import Charges
 from app.aio import BackgroundTasks
 from app.announcer import CLOSE_SECONDS
 from app.dispatcher import Dispatcher
@@ -27,9 +26,6 @@ from app.queue.publisher import TaskQueue
 from app.responses.create.acceptor import AcceptedRequest, RequestAcceptor
 from app.responses.create.counter import PromptCounter
 from app.responses.create.creator import ResponseCreator
-from app.responses.create.references import ReferenceResolver
-from app.responses.models.catalog import PermittedCatalogs
-from app.responses.models.registered import RegisteredModels
 from app.responses.read.abandoned import AbandonedResponses
 from app.responses.read.attached import AttachedResponse
 from app.responses.read.canceller import ResponseCanceller
@@ -72,22 +68,19 @@ class ResponseService:
     def __init__(
         self,
         db: Database,
+        acceptor: RequestAcceptor,
         sealer: SharedSealer,
-        references: ReferenceResolver,
         pubsub: PubSub,
         queue: TaskQueue,
-        catalogs: PermittedCatalogs,
-        registered: RegisteredModels,
         reader: ResponseReader,
         canceller: ResponseCanceller,
-        charges: Charges,
         settings: Settings,
     ) -> None:
         self._db = db
         self._pubsub = pubsub
         self._background = BackgroundTasks()
-        self._acceptor = RequestAcceptor(db, sealer, references, catalogs, registered, charges, settings)
-        self.counter = PromptCounter(db, self._acceptor, sealer, pubsub, queue, reader.readers, settings)
+        self._acceptor = acceptor
+        self.counter = PromptCounter(db, acceptor, sealer, pubsub, queue, reader.readers, settings)
         self._reader = reader
         self._abandoned = AbandonedResponses(canceller.cancel_abandoned)
         dispatcher = Dispatcher(db, queue)

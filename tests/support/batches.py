@@ -15,8 +15,10 @@ from app.announcer import Announcer
 from app.batches.progress import BatchProgress
 from app.dispatcher import Dispatcher
 from app.files.documents import DocumentReader
-from app.maintenance.batches import batch_progress
+from app.maintenance.batches import acceptor_of_lines
+from app.responses.models.catalog import PermittedCatalogs
 from app.store.database import Database
+from app.store.keys import SharedSealer
 from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
 from tests.support.api import CATALOG, MODEL, Api
@@ -61,7 +63,9 @@ async def carrying(services: Any, api: Api, pubsub: PubSub) -> AsyncIterator[Car
     announcer = Announcer(pubsub, queue)
     documents = DocumentReader(settings.max_body_bytes, shares=False)
     dispatch = Dispatcher(db, queue).dispatch
-    progress, _ = batch_progress(db, pubsub, directory, announcer, dispatch, documents, CATALOG, settings)
+    catalogs = PermittedCatalogs(CATALOG, directory if settings.asks_for_keys else None)
+    acceptor = acceptor_of_lines(db, SharedSealer(db), catalogs, documents, settings)
+    progress = BatchProgress(db, pubsub, announcer, acceptor, dispatch, settings)
     try:
         yield Carried(progress)
     finally:

@@ -75,9 +75,10 @@ class RequestAcceptor:
         references: ReferenceResolver,
         catalogs: PermittedCatalogs,
         registered: RegisteredModels,
-        charges: Charges,
+        charges: Charges | None,
         settings: Settings,
     ) -> None:
+        """Without `charges` every request is a line of a batch."""
         self._db = db
         self._charges = charges
         self._sealer = sealer
@@ -102,11 +103,11 @@ class RequestAcceptor:
 
         The request may continue the responses `unstored` although they have `store` false. The caller closes `held`
         once the row is inserted: what references bring in counts until then. A line of a batch, which has a `place`
-        there, is charged to no limit on requests a minute, and waits as long as its batch may run.
+        there, waits as long as its batch may run.
         """
         catalog, terms = await self._catalogs.of(project), await self._catalogs.terms(project)
         named = served_model(catalog, request.model)
-        if place is None:
+        if self._charges is not None:
             await self._charges.take(project, LimitKind.REQUESTS_PER_MINUTE, named.name)
         model = await self._registered.resolved(named)
         response_id = new_response_id()

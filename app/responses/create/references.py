@@ -21,19 +21,10 @@ from app.store.context.items import find_items, measure_items, searched_bytes
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.sealing import BadSeal, SealedKind, Sealer
+from config.settings import Settings
 
 MAX_REFERENCES = 1000
 """Different items that one request may refer to: Postgres searches a response for each."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceLimits:
-    """What the references of one request may bring in, in bytes of JSON."""
-
-    resolved: int
-    """All items together; an item counts as often as it is referred to."""
-    searched: int
-    """The inputs and outputs in which they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +39,15 @@ class ResolvedItems:
 class ReferenceResolver:
     """Replaces references to stored items by the items themselves."""
 
-    def __init__(
-        self, db: Database, sealer: SharedSealer, attachments: Attachments, limits: ReferenceLimits, *, shares: bool
-    ) -> None:
+    def __init__(self, db: Database, sealer: SharedSealer, attachments: Attachments, settings: Settings) -> None:
         self._db = db
-        self._brought = Bound("references", limits.resolved, unit="bytes of ", shares=shares)
+        self._max_resolved = settings.max_body_bytes
+        """Bytes of all items of a request together; an item counts as often as it is referred to."""
+        self._max_searched = settings.max_context_bytes
+        """Bytes of the inputs and outputs in which they are."""
+        self._brought = Bound("references", self._max_resolved, unit="bytes of ", shares=settings.asks_for_keys)
         self._sealer = sealer
         self._attachments = attachments
-        self._limits = limits
 
     async def resolve(
         self,
@@ -106,8 +98,8 @@ class ReferenceResolver:
             message = f"expected references to at most {MAX_REFERENCES} different items, but got {len(ids)} instead."
             raise _too_large(f"{param}[{first_beyond}]", message)
         searched = await searched_bytes(self._db, project, ids)
-        if searched > self._limits.searched:
-            message = f"expected references to responses of at most {self._limits.searched} bytes, but got {searched}."
+        if searched > self._max_searched:
+            message = f"expected references to responses of at most {self._max_searched} bytes, but got {searched}."
             raise _too_large(f"{param}[{references[0][0]}]", message)
         sizes = await measure_items(self._db, project, ids, searched)
         total = self._check_sizes(references, sizes.items, param)
@@ -120,7 +112,7 @@ class ReferenceResolver:
 
     def _check_sizes(self, references: Sequence[tuple[int, str]], sizes: Mapping[str, int], param: str) -> int:
         """Returns the bytes of all references."""
-        total, limit = 0, self._limits.resolved
+        total, limit = 0, self._max_resolved
         for index, item_id in references:
             total += sizes.get(item_id, 0)
             if total > limit:
