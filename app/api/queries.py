@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, get_origin
 
 from pydantic import (
@@ -62,7 +63,7 @@ class Query(BaseModel, extra="forbid", frozen=True):
         for name, value in request.query_params.multi_items():
             if "\0" in name or "\0" in value:
                 raise _refused(name, NO_NUL)
-            is_list = cls._is_list(name.removesuffix("[]"))
+            is_list = cls._is_of(name.removesuffix("[]"), tuple)
             field = name.removesuffix("[]") if is_list else name
             if (entry := _ENTRY.fullmatch(name)) is not None and cls._is_of(entry["field"], dict):
                 field = entry["field"]
@@ -107,10 +108,6 @@ class Query(BaseModel, extra="forbid", frozen=True):
         return cls._checked({}, {})
 
     @classmethod
-    def _is_list(cls, name: str) -> bool:
-        return cls._is_of(name, tuple)
-
-    @classmethod
     def _is_of(cls, name: str, kind: type) -> bool:
         field = cls.model_fields.get(name)
         return field is not None and get_origin(field.annotation) is kind
@@ -129,17 +126,15 @@ def _parameter(name: str, field: Json, *, is_required: bool) -> Json:
     if not schema.get("default"):
         schema.pop("default", None)
     description = schema.pop("description", "")
-    if schema.get("type") == "object":
-        style = {"style": "deepObject", "explode": True}
-        return {
-            "name": name,
-            "in": "query",
-            "required": is_required,
-            "description": description,
-            **style,
-            "schema": schema,
-        }
-    return {"name": name, "in": "query", "required": is_required, "description": description, "schema": schema}
+    style = {"style": "deepObject", "explode": True} if schema.get("type") == "object" else {}
+    return {
+        "name": name,
+        "in": "query",
+        "required": is_required,
+        "description": description,
+        **style,
+        "schema": schema,
+    }
 
 
 def _first_error(error: ValidationError, written: dict[str, str]) -> InvalidRequest:
@@ -172,7 +167,14 @@ DIGITS = BeforeValidator(_number)
 """Behind the bounds of an integer."""
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Time = Annotated[int, Field(ge=0, le=MAX_TIME, description="Epoch seconds."), DIGITS]
+Order = Annotated[Literal["asc", "desc"], Field(description="`asc`: the oldest first; `desc`: the newest first.")]
 Names = Annotated[tuple[str, ...], Field(max_length=MAX_VALUES)]
+
+
+class WaitQuery(Query):
+    wait: Annotated[int, Field(ge=0, le=MAX_WAIT), DIGITS] = Field(
+        0, description="Wait for the end, up to so many seconds. An extension."
+    )
 
 
 class Including(Query):
@@ -194,23 +196,31 @@ class ListQuery(Query):
         return Page(self.limit, self.after)
 
 
-class OrderedQuery(ListQuery):
-    order: Literal["asc", "desc"] = Field("asc", description="The oldest first, or the newest.")
+class NewestFirstQuery(ListQuery):
+    """Query of a list that has its newest entries first."""
 
     @property
     def page(self) -> Page:
-        return Page(self.limit, self.after, descending=self.order == "desc")
+        return replace(super().page, descending=True)
+
+
+class OrderedQuery(ListQuery):
+    order: Order = "asc"
+
+    @property
+    def page(self) -> Page:
+        return replace(super().page, descending=self.order == "desc")
 
 
 class ItemsQuery(OrderedQuery, Including):
-    order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
+    order: Order = "desc"
 
 
 class FilesQuery(OrderedQuery):
     """Query of `GET /v1/files`."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_FILES), DIGITS] = Field(MAX_FILES, description="How many files.")
-    order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
+    order: Order = "desc"
     purpose: FilePurpose | None = Field(None, description="Only files with this purpose.")
 
 
@@ -246,18 +256,11 @@ class StartingAfterQuery(Query):
         return -1 if self.starting_after is None else min(self.starting_after, MAX_SEQUENCE)
 
 
-class ReadQuery(StartingAfterQuery, Including):
+class ReadQuery(StartingAfterQuery, Including, WaitQuery):
     """Query of `GET /v1/responses/{id}`."""
 
     include_obfuscation: Flag = Field(False, description="With `stream`: pad deltas to hide their length.")
     stream: Flag = Field(False, description="Read events instead of the object.")
-    starting_after: Annotated[int, Field(ge=0), DIGITS] | None = Field(
-        None, description="With `stream`: events after this sequence number only."
-    )
-
-    wait: Annotated[int, Field(ge=0, le=MAX_WAIT), DIGITS] = Field(
-        0, description="Wait for the end of the response, up to so many seconds. An extension."
-    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from app.api.queries import Names, OrderedQuery, Time
+from app.api.queries import Names, Order, OrderedQuery, Time
 from app.protocol.requests.bodies.operator import MAX_IDS, ResponsesFilter, StatusName
 from app.protocol.status import Status
 from app.store.operations.filters import ResponseFilter, moment
@@ -20,7 +20,7 @@ Text = Annotated[str, Field(min_length=1)]
 class ResponsesQuery(OrderedQuery):
     """Query of `GET /v1/responses`."""
 
-    order: Literal["asc", "desc"] = Field("desc", description="The newest first, or the oldest.")
+    order: Order = "desc"
     status: tuple[StatusName, ...] = Field((), max_length=len(Status), description="Responses of these statuses only.")
     model: Text | None = Field(None, description="Responses of this model only.")
     batch: Text | None = Field(None, description="Responses that are lines of this batch only.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from app.api.dependencies import CallerOf, HoldOf, Project, RuntimeOf, idempoten
 from app.api.docs import schemas
 from app.api.docs.routes import CREATE_PARAMETERS, RESULTS
 from app.api.errors import encoded_reply, reply
-from app.api.queries import DIGITS, MAX_WAIT, ListQuery, Query
+from app.api.queries import DIGITS, NewestFirstQuery, Query, WaitQuery
 from app.api.routes.route import Asked, Route, Sent
 from app.api.streams.lines import LineStream
 from app.api.streams.long_poll import LongPoll
@@ -33,14 +32,6 @@ class ResultsQuery(Query):
     )
 
 
-class WaitQuery(Query):
-    """Query of `GET /v1/batches/{batch_id}`."""
-
-    wait: Annotated[int, Field(ge=0, le=MAX_WAIT), DIGITS] = Field(
-        0, description="Wait for the end of the batch, up to so many seconds. An extension."
-    )
-
-
 @router.post(
     "",
     summary="Create a batch",
@@ -54,8 +45,8 @@ async def create_batch(request: Request, sent: Sent[CreateBatch], runtime: Runti
 
 
 @router.get("", summary="List batches", response_model=schemas.BatchList)
-async def list_batches(query: Asked[ListQuery], runtime: RuntimeOf, project: Project, hold: HoldOf) -> Response:
-    return encoded_reply(await runtime.batches.page(project, replace(query.page, descending=True), hold))
+async def list_batches(query: Asked[NewestFirstQuery], runtime: RuntimeOf, project: Project, hold: HoldOf) -> Response:
+    return encoded_reply(await runtime.batches.page(project, query.page, hold))
 
 
 @router.get("/{batch_id}", summary="Read a batch", response_model=schemas.Batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
@@ -15,7 +14,7 @@ from app.api.dependencies import HoldOf, Project, RuntimeOf
 from app.api.docs import schemas
 from app.api.docs.routes import EVENTS
 from app.api.errors import encoded_reply, reply
-from app.api.queries import DIGITS, Flag, ListQuery, Query
+from app.api.queries import DIGITS, Flag, NewestFirstQuery, Query
 from app.api.routes.route import Asked, Body, Route, Sent
 from app.api.sse import SSE
 from app.api.streams.lines import LineStream
@@ -49,8 +48,8 @@ async def create_endpoint(sent: Sent[CreateEndpoint], runtime: RuntimeOf, projec
 
 
 @router.get(_ENDPOINTS, summary="List webhook endpoints", response_model=schemas.WebhookEndpointList)
-async def list_endpoints(query: Asked[ListQuery], runtime: RuntimeOf, project: Project) -> Response:
-    return encoded_reply(await runtime.webhooks.page(project, replace(query.page, descending=True)))
+async def list_endpoints(query: Asked[NewestFirstQuery], runtime: RuntimeOf, project: Project) -> Response:
+    return encoded_reply(await runtime.webhooks.page(project, query.page))
 
 
 @router.get(_ENDPOINT, summary="Read a webhook endpoint", response_model=schemas.WebhookEndpoint)
@@ -89,11 +88,10 @@ async def test_endpoint(
 
 @router.get(f"{_ENDPOINT}/deliveries", summary="List deliveries", response_model=schemas.WebhookDeliveryList)
 async def list_deliveries(
-    webhook_endpoint_id: str, query: Asked[ListQuery], runtime: RuntimeOf, project: Project, hold: HoldOf
+    webhook_endpoint_id: str, query: Asked[NewestFirstQuery], runtime: RuntimeOf, project: Project, hold: HoldOf
 ) -> Response:
     """The newest events first, with every attempt. An extension."""
-    page = replace(query.page, descending=True)
-    return encoded_reply(await runtime.webhooks.deliveries(project, webhook_endpoint_id, page, hold))
+    return encoded_reply(await runtime.webhooks.deliveries(project, webhook_endpoint_id, query.page, hold))
 
 
 @router.post(

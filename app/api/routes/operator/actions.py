@@ -9,7 +9,7 @@ from fastapi import Depends
 from app.api.admin_objects import List
 from app.api.dependencies import ChangesOf
 from app.api.docs.routes import error_answers
-from app.api.queries import BothWaysQuery
+from app.api.queries import BothWaysQuery, NewestFirstQuery
 from app.api.response_lists.operator_objects import Action, ActionCount
 from app.api.response_lists.queries import filter_of
 from app.api.routes.operator.common import operator_router
@@ -18,7 +18,6 @@ from app.operations.bulk import BulkActions
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.operator import StartAction
 from app.store.operations.actions import ActionKind
-from app.store.paging import Page
 
 router = operator_router("/actions")
 
@@ -30,12 +29,8 @@ async def bulk_of(changes: ChangesOf) -> BulkActions:
 BulkOf = Annotated[BulkActions, Depends(bulk_of)]
 
 
-class ActionsQuery(BothWaysQuery):
-    @property
-    def page(self) -> Page:
-        """The newest come first. Raises InvalidRequest."""
-        page = super().page
-        return Page(page.limit, page.after, page.before, descending=True)
+class ActionsQuery(NewestFirstQuery, BothWaysQuery):
+    pass
 
 
 @router.post("", summary="Cancel or retry all responses that match a filter", responses=error_answers(404))

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal
 
 from pydantic import Field
 
 from app.api.admin_objects import COMMAND_LINE, AuditLog, List
 from app.api.dependencies import RuntimeOf
 from app.api.docs.routes import error_answers
-from app.api.queries import BothWaysQuery, Flag, Names, Time
+from app.api.queries import BothWaysQuery, Flag, Names, Order, OrderedQuery, Time
 from app.api.routes.organization.common import organization_router
 from app.api.routes.route import Asked
 from app.protocol.errors import InvalidRequest
-from app.store.paging import Page
 from app.store.tenants import audit
 from app.store.tenants.audit import AuditFilter
 
 router = organization_router("audit_logs")
 
 
-class AuditQuery(BothWaysQuery):
+class AuditQuery(OrderedQuery, BothWaysQuery):
     event_types: Names = Field((), description="Entries of these types only.")
     actor_ids: Names = Field((), description="What these keys did only; `command-line` stands for those without a key.")
     actor_emails: Names = Field((), description="Not supported: nobody has an email address here.")
     project_ids: Names = Field((), description="Entries of these projects only.")
     resource_ids: Names = Field((), description="Entries about these ids only.")
-    order: Literal["asc", "desc"] = Field("desc", description="The newest first, or the oldest. Longhaul's own.")
+    order: Order = "desc"
+    """Longhaul's own."""
     tenant_only: Flag = Field(False, description="Only false is supported.")
     after_time: Time | None = Field(None, alias="effective_at[gt]")
     from_time: Time | None = Field(None, alias="effective_at[gte]")
     before_time: Time | None = Field(None, alias="effective_at[lt]")
     to_time: Time | None = Field(None, alias="effective_at[lte]")
-
-    @property
-    def page(self) -> Page:
-        """Raises InvalidRequest."""
-        return replace(super().page, descending=self.order == "desc")
 
     def as_filter(self) -> AuditFilter:
         """Raises InvalidRequest."""
