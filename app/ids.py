@@ -39,5 +39,5 @@ def new_webhook_id() -> str:
 
 
 def may_exist(object_id: str) -> bool:
-    """Returns whether the id is worth a query: no id of ours has other characters or is longer."""
+    """Returns whether an id can be one of ours: none has other characters or is longer."""
     return _POSSIBLE_ID.fullmatch(object_id) is not None

@@ -27,7 +27,7 @@ from app.protocol.errors import (
     ShareUsed,
     Unavailable,
 )
-from app.protocol.text import shortened
+from app.protocol.text import bounded, shortened
 from app.protocol.types import Json
 from app.store.database import PoolInUse, StatementTimeout, StoreMismatch, StoreUnavailable
 from app.streaming.pubsub import PubSubUnavailable
@@ -155,7 +155,7 @@ def bound_error(error: BoundReached) -> ApiError:
 
 def _administration_error(error: AdministrationError) -> ApiError:
     text = str(error)
-    message = f"{text[0].upper()}{text[1:]}."
+    message = bounded(f"{text[0].upper()}{text[1:]}.")
     if isinstance(error, NothingThere):
         return NotFound(message, error.param)
     return InvalidRequest(message, error.param, "invalid_value")

@@ -11,7 +11,7 @@ from app.batches.batch_object import batch_object
 from app.batches.followers import Followers
 from app.batching import Batcher
 from app.heavy import off_loop
-from app.ids import may_exist, new_batch_id
+from app.ids import new_batch_id
 from app.protocol.errors import InvalidRequest, KeyReused, NotFound, ShareUsed
 from app.protocol.requests.bodies.batch import WINDOWS, CreateBatch
 from app.protocol.status import BatchStatus
@@ -160,7 +160,7 @@ class BatchService:
         return self._followers.follow(await self._row(project, batch_id), after)
 
     async def _row(self, project: str, batch_id: str, param: str = "batch_id") -> BatchRow:
-        row = await rows.find(self._db, project, batch_id) if may_exist(batch_id) else None
+        row = await rows.find(self._db, project, batch_id)
         if row is None:
             raise _no_such_batch(batch_id, param)
         return row
@@ -170,7 +170,7 @@ class BatchService:
 
         Raises InvalidRequest, LimitReached, and ShareUsed if the project has too many batches.
         """
-        file = await files.keep(connection, new.project, new.input_file) if may_exist(new.input_file) else None
+        file = await files.keep(connection, new.project, new.input_file)
         if file is None:
             message = f"No such file: '{shortened(new.input_file)}'."
             raise InvalidRequest(message, "input_file_id", "file_not_found")

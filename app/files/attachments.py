@@ -27,7 +27,6 @@ from app.files.documents import Document, DocumentReader, is_pdf
 from app.files.downloads import Downloads
 from app.files.errors import no_such_file, refused
 from app.heavy import off_loop
-from app.ids import may_exist
 from app.protocol.errors import InvalidRequest, Unavailable
 from app.protocol.types import Json
 from app.store.database import Database
@@ -213,9 +212,7 @@ class Attachments:
 
     async def _row(self, project: str, attachment: Attachment, known: dict[str, FileRow]) -> FileRow:
         file_id, where = attachment.part["file_id"], f"{attachment.where}.file_id"
-        row = known.get(file_id)
-        if row is None and may_exist(file_id):
-            row = await files.get(self._db, project, file_id)
+        row = known.get(file_id) or await files.get(self._db, project, file_id)
         if row is None:
             raise no_such_file(file_id, where)
         if row.purpose not in attachment.purposes:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from app.files.errors import file_in_use, no_such_file, part_gone
-from app.ids import may_exist, new_file_id, new_part_id
+from app.ids import new_file_id, new_part_id
 from app.protocol.requests.bodies.files import CreateFile
 from app.protocol.types import Json
 from app.store.database import Database, StoreUnavailable
@@ -59,7 +59,7 @@ class FileService:
         return await files.page_of(self._db, project, page, purpose)
 
     async def get(self, project: str, file_id: str) -> FileRow:
-        row = await files.get(self._db, project, file_id) if may_exist(file_id) else None
+        row = await files.get(self._db, project, file_id)
         if row is None:
             raise no_such_file(file_id)
         return row
@@ -67,7 +67,7 @@ class FileService:
     async def delete(self, project: str, file_id: str) -> Json:
         """Raises InvalidRequest for a file that an unfinished batch reads."""
         try:
-            is_deleted = may_exist(file_id) and await files.delete(self._db, project, file_id)
+            is_deleted = await files.delete(self._db, project, file_id)
         except FileInUse:
             raise file_in_use() from None
         if not is_deleted:

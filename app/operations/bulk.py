@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 
 from app.access.changes import AdministrationError, AuditType, Changes, NothingThere, new_id
-from app.ids import may_exist
 from app.operations.whom import resolved
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import shortened
@@ -75,7 +74,7 @@ class BulkActions:
         return row
 
     async def find(self, action_id: str) -> ActionRow:
-        row = await actions.find(self._db, action_id) if may_exist(action_id) else None
+        row = await actions.find(self._db, action_id)
         if row is None:
             raise _no_such(action_id)
         return row

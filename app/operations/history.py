@@ -12,7 +12,6 @@ from datetime import datetime
 from functools import partial
 
 from app.heavy import off_loop
-from app.ids import may_exist
 from app.operations.words import ordinal
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
@@ -63,7 +62,7 @@ class History:
 
 async def find_history(db: Database, response_id: str) -> History:
     """Raises NotFound and StoreUnavailable."""
-    response = await known.find(db, response_id) if may_exist(response_id) else None
+    response = await known.find(db, response_id)
     if response is None:
         raise no_such_response(response_id)
     logged, calls = await known.read_attempts(db, response_id), await known.read_calls(db, response)
@@ -113,8 +112,8 @@ async def read_events(db: Database, response_id: str, after: int) -> tuple[str, 
 
     Raises NotFound and StoreUnavailable.
     """
-    log = await logs.read_page(db, response_id, after) if may_exist(response_id) else None
-    if log is None or log.status is None:
+    log = await logs.read_page(db, response_id, after)
+    if log.status is None:
         raise no_such_response(response_id)
     size = sum(len(chunk.frames) for chunk in log.chunks)
     return log.status.value, await off_loop(partial(_names, log.chunks), size), log.has_more

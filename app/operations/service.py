@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.ids import may_exist
 from app.operations.conditions import (
     CONDITIONS,
     SCHEMA_CONDITION,
@@ -109,7 +108,7 @@ class OperatorService:
 
     async def why(self, response_id: str) -> tuple[KnownResponse, Explanation]:
         """Raises NotFound."""
-        response = await known.find(self._db, response_id) if may_exist(response_id) else None
+        response = await known.find(self._db, response_id)
         if response is None:
             raise no_such_response(response_id)
         if response.finished_at is not None:

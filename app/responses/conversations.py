@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from app.heavy import off_loop
-from app.ids import may_exist, new_conversation_id, random_suffix
+from app.ids import new_conversation_id, random_suffix
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.items.any_item import Item, stored_items
@@ -62,17 +62,15 @@ class ConversationService:
 
     async def update(self, project: str, conversation_id: str, request: UpdateConversation) -> Json:
         """Replaces the metadata; returns the conversation. Raises LimitReached."""
-        row, metadata = None, request.metadata or {}
-        if may_exist(conversation_id):
-            is_limited = await self._catalogs.is_limited(project)
-            row = await store.set_metadata(self._db, project, conversation_id, metadata, is_limited=is_limited)
+        metadata, is_limited = request.metadata or {}, await self._catalogs.is_limited(project)
+        row = await store.set_metadata(self._db, project, conversation_id, metadata, is_limited=is_limited)
         if row is None:
             raise no_such_conversation(conversation_id)
         return row.as_object()
 
     async def delete(self, project: str, conversation_id: str) -> Json:
         """Deletes the conversation and its items; its responses stay."""
-        if not (may_exist(conversation_id) and await store.remove(self._db, project, conversation_id)):
+        if not await store.remove(self._db, project, conversation_id):
             raise no_such_conversation(conversation_id)
         return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 
@@ -101,8 +99,7 @@ class ConversationService:
     async def get_item(self, project: str, conversation_id: str, item_id: str, hold: Hold) -> Encoded:
         """Returns an item, once `hold` has room for it. Raises NotFound for an unknown item, too."""
         await self._row(project, conversation_id)
-        exists = may_exist(item_id)
-        item = await store.get_item(self._db, project, conversation_id, item_id, hold) if exists else None
+        item = await store.get_item(self._db, project, conversation_id, item_id, hold)
         if item is None:
             raise _no_such_item(item_id)
         return item
@@ -110,7 +107,7 @@ class ConversationService:
     async def delete_item(self, project: str, conversation_id: str, item_id: str) -> Json:
         """Returns the conversation. Raises NotFound for an unknown item, too."""
         row = await self._row(project, conversation_id)
-        if not (may_exist(item_id) and await store.remove_item(self._db, project, conversation_id, item_id)):
+        if not await store.remove_item(self._db, project, conversation_id, item_id):
             raise _no_such_item(item_id)
         return row.as_object()
 
@@ -131,7 +128,7 @@ class ConversationService:
         return check
 
     async def _row(self, project: str, conversation_id: str) -> ConversationRow:
-        row = await store.get(self._db, project, conversation_id) if may_exist(conversation_id) else None
+        row = await store.get(self._db, project, conversation_id)
         if row is None:
             raise no_such_conversation(conversation_id)
         return row

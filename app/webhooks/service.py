@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 import orjson
 
 from app.bounds import Bound
-from app.ids import may_exist, new_webhook_id, random_suffix
+from app.ids import new_webhook_id, random_suffix
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.webhooks import CreateEndpoint, UpdateEndpoint
 from app.protocol.text import shortened
@@ -66,18 +66,18 @@ class WebhookService:
         return endpoint_object(await self._find(project, endpoint_id))
 
     async def update(self, project: str, endpoint_id: str, sent: UpdateEndpoint) -> Json:
-        row = await endpoints.update(self._db, project, _possible(endpoint_id), sent.stored())
+        row = await endpoints.update(self._db, project, endpoint_id, sent.stored())
         return endpoint_object(row or _unknown(endpoint_id))
 
     async def delete(self, project: str, endpoint_id: str) -> Json:
-        if not await endpoints.delete(self._db, project, _possible(endpoint_id)):
+        if not await endpoints.delete(self._db, project, endpoint_id):
             _unknown(endpoint_id)
         return {"id": endpoint_id, "object": "webhook_endpoint.deleted", "deleted": True}
 
     async def rotate(self, project: str, endpoint_id: str, *, keep_old: bool) -> Json:
         secret, sealed = await self._new_secret(project)
         keep_seconds = KEEP_SECONDS if keep_old else 0.0
-        row = await endpoints.rotate(self._db, project, _possible(endpoint_id), sealed, hint_of(secret), keep_seconds)
+        row = await endpoints.rotate(self._db, project, endpoint_id, sealed, hint_of(secret), keep_seconds)
         return endpoint_object(row or _unknown(endpoint_id), secret)
 
     async def test(self, project: str, endpoint_id: str, event_type: str) -> Json:
@@ -105,14 +105,14 @@ class WebhookService:
         row = await self._find(project, endpoint_id)
         if row.disabled_at is not None:
             raise InvalidRequest("The webhook endpoint is disabled; enable it first.", code="webhook_endpoint_disabled")
-        found = await deliveries.replay(self._db, project, endpoint_id, event_id) if may_exist(event_id) else None
+        found = await deliveries.replay(self._db, project, endpoint_id, event_id)
         if found is None:
             raise NotFound(f"No such delivery: '{shortened(event_id)}'.", code="webhook_delivery_not_found")
         await self._pubsub.ring(ENDINGS)
         return delivery_object(found)
 
     async def _find(self, project: str, endpoint_id: str) -> EndpointRow:
-        return await endpoints.find(self._db, project, _possible(endpoint_id)) or _unknown(endpoint_id)
+        return await endpoints.find(self._db, project, endpoint_id) or _unknown(endpoint_id)
 
     async def _new_secret(self, project: str) -> tuple[str, str]:
         """A secret, and what the store keeps of it."""
@@ -123,10 +123,6 @@ class WebhookService:
 def _listed(found: tuple[list[T], bool], shown: Callable[[T], Json]) -> Encoded:
     objects = map(shown, found[0])
     return encoded_list([(each["id"], orjson.dumps(each)) for each in objects], has_more=found[1])
-
-
-def _possible(endpoint_id: str) -> str:
-    return endpoint_id if may_exist(endpoint_id) else _unknown(endpoint_id)
 
 
 def _unknown(endpoint_id: str) -> NoReturn:

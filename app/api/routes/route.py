@@ -109,6 +109,9 @@ class Route(APIRoute):
 
         async def handle_charged(request: Request) -> Response:
             caller, runtime = await current_caller(request), await runtime_of(request)
+            for name, value in request.path_params.items():
+                # Postgres' text cannot hold U+0000, so nothing is called so.
+                request.path_params[name] = value.replace("\0", "\ufffd")
             if may_exist(named := request.path_params.get("response_id", "")):
                 note_response(named)
             if is_read:  # The others are accepted once their body is complete.

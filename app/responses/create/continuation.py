@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.heavy import off_loop
-from app.ids import may_exist
 from app.protocol.answerable import given_ids
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.consistency import no_such_call, outputs_without_call
@@ -112,7 +111,7 @@ async def check_continuation(
         return await _check_previous(db, project, previous, unstored, limits)
     if (conversation := request.fields.conversation_id) is None:
         return _NOTHING
-    found = await conversation_size(db, project, conversation) if may_exist(conversation) else None
+    found = await conversation_size(db, project, conversation)
     if found is None:
         raise no_such_conversation(conversation, "conversation")
     limits.check_conversation(found.size)
@@ -183,7 +182,7 @@ async def check_outputs(
 async def _check_previous(
     db: Database, project: str, response_id: str, unstored: Collection[str], limits: ContextLimits
 ) -> Continuation:
-    found = await find_previous(db, project, response_id) if may_exist(response_id) else None
+    found = await find_previous(db, project, response_id)
     if found is None or not (found.store or response_id in unstored):
         raise _no_such_previous(response_id)
     if found.status not in _CONTINUABLE:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from app.announcer import Announcer
 from app.batching import Batcher
-from app.ids import may_exist
 from app.responses.read.reader import ResponseReader, Shown, no_such_response, shown
 from app.sizes import is_large
 from app.store.database import Database, StoreLocked, StoreUnavailable
@@ -37,7 +36,7 @@ class ResponseCanceller:
 
         Raises NotFound, also for a foreground response that is not stored: its client disconnects instead.
         """
-        result = await self._cancel(project, response_id) if may_exist(response_id) else None
+        result = await self._cancel(project, response_id)
         if result is None:
             raise no_such_response(response_id)
         if not (is_large(result.size) or result.row.messages):
@@ -47,7 +46,7 @@ class ResponseCanceller:
 
     async def delete(self, project: str, response_id: str) -> None:
         """Deletes a response and its events, and cancels it first if it is not final. Raises NotFound."""
-        result = await endings.delete(self._db, project, response_id) if may_exist(response_id) else None
+        result = await endings.delete(self._db, project, response_id)
         if result is None:
             raise no_such_response(response_id)
         self._announcer.soon(result)

@@ -14,7 +14,6 @@ import orjson
 from app.batching import Batcher
 from app.bounds import Bound
 from app.heavy import off_loop
-from app.ids import may_exist
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, LogSlice, repeated, size_of
@@ -114,7 +113,7 @@ class ResponseReader:
 
     async def flags(self, project: str, response_id: str) -> ResponseFlags:
         """Raises NotFound, also for a foreground response that is not stored: only its own client gets it."""
-        flags = await lookup.get_flags(self._db, project, response_id) if may_exist(response_id) else None
+        flags = await lookup.get_flags(self._db, project, response_id)
         if flags is None or not (flags.store or flags.background):
             raise no_such_response(response_id)
         return flags
@@ -171,7 +170,7 @@ class ResponseReader:
                 raise no_such_response(response_id)
             return make(row)
 
-        found = await lookup.show(self._db, project, response_id, checked, hold) if may_exist(response_id) else None
+        found = await lookup.show(self._db, project, response_id, checked, hold)
         if found is None:
             raise no_such_response(response_id)
         return found

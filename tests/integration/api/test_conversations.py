@@ -82,6 +82,12 @@ class TestItems:
             await items.retrieve(call_id, conversation_id=conversation.id)
         assert caught.value.code == "item_not_found"
 
+    async def test_an_item_is_found_by_whatever_id_its_client_gave_it(self, api: Api) -> None:
+        url = f"/v1/conversations/{await created(api, items=[{**USER, 'id': 'my item.é'}])}/items/my item.é"
+        assert (await api.client.get(url)).json()["id"] == "my item.é"
+        assert (await api.client.delete(url)).status_code == 200
+        assert (await api.client.get(url)).status_code == 404
+
     async def test_items_added_together_stay_together_in_order_or_are_not_added(self, api: Api) -> None:
         url = f"/v1/conversations/{await created(api, items=[{**USER, 'id': 'msg_a'}])}/items"
 

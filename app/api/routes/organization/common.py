@@ -5,32 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
 
 from app.access.administration import Administration
 from app.access.caller import Scope
 from app.access.service_accounts import ServiceAccounts
 from app.api.dependencies import ChangesOf, RuntimeOf
 from app.api.routes.route import Route
-from app.ids import may_exist
-from app.protocol.errors import NotFound
 from app.protocol.requests.bodies.organization import READ_ONLY
-from app.protocol.text import shortened
-
-_IDS = frozenset({"project_id", "service_account_id", "key_id"})
-
-
-async def known_ids(request: Request) -> None:
-    """Raises NotFound for a path with an id that is not worth a query."""
-    for name, value in request.path_params.items():
-        if name in _IDS and not may_exist(value):
-            raise NotFound(f"There is nothing with the id '{shortened(value)}'.", name)
 
 
 def organization_router(path: str) -> APIRouter:
     """Returns a router for the routes below `/v1/organization/{path}`."""
-    known = Depends(known_ids)
-    return APIRouter(prefix=f"/v1/organization/{path}", tags=["organization"], dependencies=[known], route_class=Route)
+    return APIRouter(prefix=f"/v1/organization/{path}", tags=["organization"], route_class=Route)
 
 
 def scopes_of(sent: Sequence[str]) -> frozenset[Scope]:
