@@ -5,17 +5,12 @@ from __future__ import annotations
 from sqlalchemy import text
 
 from app.protocol.types import Json
+from app.store.context.items import CHAIN
 from app.store.database import Database, from_json
 
 _CHAIN = text(
-    """
-    WITH RECURSIVE chain AS (
-        SELECT r.id, r.previous_response_id AS previous, 0 AS depth
-        FROM responses r WHERE r.id = :id AND r.project = :project
-        UNION ALL
-        SELECT r.id, r.previous_response_id, c.depth + 1
-        FROM chain c JOIN responses r ON r.id = c.previous AND r.project = :project
-    )
+    f"""
+    {CHAIN}
     SELECT a.approval FROM chain c JOIN responses r ON r.id = c.id,
         LATERAL unnest(r.approvals) WITH ORDINALITY AS a(approval, number)
     ORDER BY c.depth DESC, a.number

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import TextClause, text
 
-from app.store.context.items import responses_of
+from app.store.context.items import CHAIN, responses_of
 from app.store.database import Database
 
 # It stops at the first response of the chain with which nothing is missing any more.
@@ -36,16 +36,12 @@ _CONVERSATION = text(
 )
 # An id that the server made tells its response.
 _TAKEN_IN_CHAIN = text(
-    """
-    WITH RECURSIVE chain AS (
-        SELECT r.id, r.previous_response_id AS previous, r.input_ids
-        FROM responses r WHERE r.id = :id AND r.project = :project
-        UNION ALL
-        SELECT r.id, r.previous_response_id, r.input_ids
-        FROM chain c JOIN responses r ON r.id = c.previous AND r.project = :project
-    )
+    f"""
+    {CHAIN}
     SELECT i.id FROM unnest(CAST(:ids AS text[]), CAST(:owners AS text[])) AS i(id, owner)
-    WHERE i.owner IN (SELECT id FROM chain) OR i.id IN (SELECT unnest(input_ids) FROM chain) LIMIT 1
+    WHERE i.owner IN (SELECT id FROM chain)
+        OR i.id IN (SELECT unnest(r.input_ids) FROM chain c JOIN responses r ON r.id = c.id)
+    LIMIT 1
     """
 )
 _TAKEN_IN_CONVERSATION = text(

@@ -19,23 +19,16 @@ from app.heavy import off_loop
 from app.protocol.item_types import HOSTED_CALLS
 from app.protocol.requests.strict_json import loads
 from app.protocol.types import Json
-from app.store.context.items import INPUT, input_in, raw, responses_of
+from app.store.context.items import CHAIN, INPUT, input_in, raw, responses_of
 from app.store.database import Database
 from app.store.rows import HasContext
 
 CALL = "call"
 """The key under which a worker finds the call of a hosted tool in an item."""
 
-# From the response to all that it continues, by primary key.
 _CHAIN = text(
     f"""
-    WITH RECURSIVE chain AS (
-        SELECT r.id, r.previous_response_id AS previous, 0 AS depth
-        FROM responses r WHERE r.id = :id AND r.project = :project
-        UNION ALL
-        SELECT r.id, r.previous_response_id, c.depth + 1
-        FROM chain c JOIN responses r ON r.id = c.previous AND r.project = :project
-    )
+    {CHAIN}
     SELECT c.previous, {raw(INPUT)}, {raw("r.output")}, {raw("r.tool_results")}
     FROM chain c JOIN responses r ON r.id = c.id ORDER BY c.depth DESC
     """

@@ -30,6 +30,16 @@ def raw(column: str) -> str:
     return f"convert_to(CAST({column} AS text), 'UTF8')"
 
 
+CHAIN = """
+    WITH RECURSIVE chain AS (
+        SELECT r.id, r.previous_response_id AS previous, 0 AS depth
+        FROM responses r WHERE r.id = :id AND r.project = :project
+        UNION ALL
+        SELECT r.id, r.previous_response_id, c.depth + 1
+        FROM chain c JOIN responses r ON r.id = c.previous AND r.project = :project
+    )
+"""
+"""The response `id`, and by primary key all that it continues."""
 _IN_INPUT, _IN_OUTPUT = (f"r.id = ANY(CAST(:{part} AS text[]))" for part in ("inputs", "outputs"))
 _CHOSEN = "r.id = ANY(CAST(:inputs AS text[]) || CAST(:outputs AS text[])) AND r.project = :project AND r.store"
 _WHOLE = f"{_IN_INPUT} AND {_HAS_NUL}"
