@@ -42,7 +42,7 @@ class BulkActions:
 
     async def count(self, kind: ActionKind, only: ResponseFilter) -> Reach:
         wanted = _applicable(kind, await resolved(self._db, only, _FIELD))
-        responses = await listing.count(self._db, wanted, wanted.statuses)
+        responses = await listing.count(self._db, wanted, wanted.status)
         is_cancel = kind is ActionKind.CANCEL
         return Reach(responses, await cancels.count_batches(self._db, wanted) if is_cancel else BatchCount())
 
@@ -58,7 +58,7 @@ class BulkActions:
                 f"the filter matches everything that can be {_DONE[kind]}; name what you mean, or send 'all': true"
             )
             raise AdministrationError(message, "all")
-        matched = (await listing.count(self._db, wanted, wanted.statuses)).matching
+        matched = (await listing.count(self._db, wanted, wanted.status)).matching
         async with self._changes.begin() as change:
             if await actions.count_running(change.connection) >= MAX_RUNNING:
                 raise AdministrationError(f"{MAX_RUNNING} actions are running, the limit; wait for one, or cancel it")
@@ -100,14 +100,14 @@ _DONE = {ActionKind.CANCEL: "cancelled", ActionKind.RETRY: "retried"}
 
 def _applicable(kind: ActionKind, only: ResponseFilter) -> ResponseFilter:
     """The filter with the statuses that it has for this kind of action."""
-    for status in only.statuses:
+    for status in only.status:
         if status not in _ALLOWED[kind]:
             names = " and ".join(f"'{each.value}'" for each in _ALLOWED[kind])
             message = f"responses that are '{status.value}' cannot be {_DONE[kind]}, only those that are {names}"
             raise AdministrationError(message, "filter.status")
     if kind is ActionKind.RETRY and not only.ids:  # What was cancelled is retried if an operator names it.
-        return replace(only, statuses=only.statuses or (Status.FAILED,))
-    return replace(only, statuses=only.statuses or _ALLOWED[kind])
+        return replace(only, status=only.status or (Status.FAILED,))
+    return replace(only, status=only.status or _ALLOWED[kind])
 
 
 def _no_such(action_id: str) -> NothingThere:

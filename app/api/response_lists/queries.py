@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from app.api.queries import Names, Order, OrderedQuery, Time
 from app.protocol.requests.bodies.operator import MAX_IDS, ResponsesFilter, StatusName
 from app.protocol.status import Status
-from app.store.operations.filters import ResponseFilter, moment
+from app.store.operations.filters import ResponseFilter
 
 MAX_PAIRS = 16
 """As many as a response has in its metadata."""
@@ -44,19 +44,4 @@ class OperatorResponsesQuery(ResponsesQuery):
 
 def filter_of(sent: ResponsesQuery | ResponsesFilter) -> ResponseFilter:
     """The filter of a query or of an action's body; a field that it does not have limits nothing."""
-    said: dict[str, Any] = dict(sent)
-    since, until = said["created_after"], said["created_before"]
-    return ResponseFilter(
-        ids=tuple(said.get("ids", ())),
-        statuses=tuple(map(Status, said["status"])),
-        tier=said["service_tier"],
-        metadata=tuple(said["metadata"].items()),
-        since=None if since is None else moment(since),
-        until=None if until is None else moment(until),
-        project=said.get("project"),
-        model=said["model"],
-        key=said.get("key"),
-        batch=said["batch"],
-        request_id=said.get("request_id"),
-        error_code=said.get("error_code"),
-    )
+    return ResponseFilter.from_json({name: value for name, value in sent if name not in OrderedQuery.model_fields})

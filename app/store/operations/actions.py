@@ -92,7 +92,7 @@ class ActionRow:
     def bounded(self) -> ResponseFilter:
         """What it acts on: what was there when it was accepted."""
         only = self.only
-        return replace(only, until=self.created_at if only.until is None else min(only.until, self.created_at))
+        return replace(only, created_before=min(only.created_before or self.created_at, self.created_at))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ TIERS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {tier: tuple(each.value for each in Priority if class_of(each)[0] == tier) for tier in SERVICE_TIERS}
 )
 """The priorities of a service tier."""
+_TIMES = frozenset({"created_after", "created_before"})
+_RENAMED = {"statuses": "status", "tier": "service_tier", "since": "created_after", "until": "created_before"}
+"""The names in jobs that earlier versions stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +33,19 @@ class ResponseFilter:
     """What all of the responses have in common. What is empty or None limits nothing."""
 
     ids: tuple[str, ...] = ()
-    statuses: tuple[Status, ...] = ()
+    status: tuple[Status, ...] = ()
     project: str | None = None
     model: str | None = None
     key: str | None = None
     """The id of an API key."""
     batch: str | None = None
     request_id: str | None = None
-    tier: str | None = None
+    service_tier: str | None = None
     error_code: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     """Keys with their values."""
-    since: datetime | None = None
-    until: datetime | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
     """Inserted before then."""
     only_kept: bool = field(default=False)
     """Without foreground responses that are not stored: their clients read them no second time."""
@@ -50,31 +53,33 @@ class ResponseFilter:
     @property
     def is_empty(self) -> bool:
         """Whether it says nothing of its own: then it matches everything."""
-        return self == ResponseFilter(statuses=self.statuses, only_kept=self.only_kept)
+        return self == ResponseFilter(status=self.status, only_kept=self.only_kept)
 
     def as_json(self) -> dict[str, Any]:
         """What it says, as a job and the audit log keep it."""
         said = {name: value for name, value in asdict(self).items() if value}
-        if self.statuses:
-            said["statuses"] = [status.value for status in self.statuses]
-        for name in ("since", "until"):
-            if name in said:
-                said[name] = said[name].isoformat()
+        if self.status:
+            said["status"] = [status.value for status in self.status]
+        for name in _TIMES & said.keys():
+            said[name] = said[name].isoformat()
         return said | ({"metadata": dict(self.metadata)} if self.metadata else {})
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Self:
-        """Raises ValueError for a filter that another version has written, and that says more than this one knows."""
+        """Returns the filter that a request or a job says.
+
+        Raises ValueError for one that another version has written, and that says more than this one knows.
+        """
+        said = {_RENAMED.get(name, name): value for name, value in said.items() if value is not None}
         if unknown := said.keys() - {each.name for each in fields(cls)}:
             raise ValueError(f"a filter by {', '.join(sorted(unknown))}")
-        times = {name: datetime.fromisoformat(said[name]) for name in ("since", "until") if name in said}
         return cls(
             **{
                 **said,
                 "ids": tuple(said.get("ids", ())),
-                "statuses": tuple(map(Status, said.get("statuses", ()))),
+                "status": tuple(map(Status, said.get("status", ()))),
                 "metadata": tuple(said.get("metadata", {}).items()),
-                **times,
+                **{name: _moment(said[name]) for name in _TIMES & said.keys()},
             }
         )
 
@@ -86,7 +91,7 @@ _TESTS: Mapping[str, str] = MappingProxyType(
         "model": "r.model = :model",
         "key": "r.key_id = :key",
         "request_id": "r.request_id = :request_id",
-        "tier": "r.priority = ANY(CAST(:tier AS smallint[]))",
+        "service_tier": "r.priority = ANY(CAST(:service_tier AS smallint[]))",
         "only_kept": "(r.store OR r.background)",
     }
 )
@@ -97,8 +102,8 @@ _RANGES: Mapping[str, str] = MappingProxyType(
         "project": "r.project = :project",
         "batch": "r.batch_id = :batch",
         "error_code": "r.error_code = :error_code",
-        "since": "r.inserted_at >= :since",
-        "until": "r.inserted_at < :until",
+        "created_after": "r.inserted_at >= :created_after",
+        "created_before": "r.inserted_at < :created_before",
     }
 )
 """Field of the filter -> condition that an index answers."""
@@ -108,8 +113,8 @@ _BATCH_TESTS: Mapping[str, str] = MappingProxyType(
         "model": "b.model = :model",
         "key": "b.key_id = :key",
         "batch": "b.id = :batch",
-        "since": "b.created_at >= :since",
-        "until": "b.created_at < :until",
+        "created_after": "b.created_at >= :created_after",
+        "created_before": "b.created_at < :created_before",
     }
 )
 """Field of the filter -> condition on a batch, for fields that hold for all of its lines or none."""
@@ -150,7 +155,7 @@ def window(
         # The first condition is the index's, the second tells apart what was inserted together.
         ranges.append(f"r.inserted_at {sign}= :after_at AND (r.inserted_at, r.position) {sign} (:after_at, :after)")
         values |= {"after_at": after.inserted_at, "after": after.position}
-    wanted = [status for status in statuses if not only.statuses or status in only.statuses]
+    wanted = [status for status in statuses if not only.status or status in only.status]
     if only.error_code is not None:
         wanted = [status for status in wanted if status is Status.FAILED]
     columns = f"r.id, r.inserted_at, r.position, r.status, {_all('true', *tests)} AS matches"
@@ -188,8 +193,8 @@ class BatchTest:
 def batch_test(only: ResponseFilter) -> BatchTest | None:
     """Returns which batches a cancel of what matches is about; None: the filter tells apart lines of one batch."""
     said = {name: value for name in _BATCH_TESTS if (value := getattr(only, name))}
-    statuses = set(only.statuses or Status)
-    if Status.QUEUED not in statuses or only != ResponseFilter(statuses=only.statuses, **said):
+    statuses = set(only.status or Status)
+    if Status.QUEUED not in statuses or only != ResponseFilter(status=only.status, **said):
         return None
     is_whole = TRANSITIONS["cancel"].sources <= statuses
     return BatchTest(_all("true", *(_BATCH_TESTS[name] for name in said)), said, is_whole)
@@ -202,14 +207,14 @@ def _all(*conditions: str) -> str:
 def _values(only: ResponseFilter) -> dict[str, Any]:
     given = {name: value for name in (*_TESTS, *_RANGES) if (value := getattr(only, name))}
     given.pop("only_kept", None)
-    if only.tier is not None:
-        given["tier"] = list(TIERS[only.tier])
+    if only.service_tier is not None:
+        given["service_tier"] = list(TIERS[only.service_tier])
     if only.ids:
         given["ids"] = list(only.ids)
     pairs = (orjson.dumps({key: value})[1:-1].decode() for key, value in only.metadata)
     return given | {f"pair{number}": pair for number, pair in enumerate(pairs)}
 
 
-def moment(seconds: int) -> datetime:
-    """Returns the time of epoch seconds."""
-    return datetime.fromtimestamp(seconds, UTC)
+def _moment(said: int | str) -> datetime:
+    """Returns the time of epoch seconds, or of what `as_json` has written."""
+    return datetime.fromtimestamp(said, UTC) if isinstance(said, int) else datetime.fromisoformat(said)

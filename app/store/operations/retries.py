@@ -112,7 +112,7 @@ async def steps(db: Database, seen: ActionRow, make: Make) -> AsyncGenerator[Ste
 
 async def _step(db: Database, seen: ActionRow, make: Make) -> Step | None:
     """None: the action is not any more as it was seen."""
-    statuses = seen.only.statuses or (Status.FAILED,)
+    statuses = seen.only.status or (Status.FAILED,)
     wanted = window(seen.bounded, statuses, STEP_ROWS, seen.cursor, descending=False)
     rows = await db.execute(text(_NEXT.format(window=wanted.text)), wanted.values)
     batch = _fitting(rows)

@@ -41,7 +41,7 @@ from tests.support.rows import WORKER, alive, living, new_response, queued
 from tests.support.waiting import until
 from tests.support.waiting_rows import take
 
-QUEUED = ResponseFilter(statuses=(Status.QUEUED,))
+QUEUED = ResponseFilter(status=(Status.QUEUED,))
 STEP = 50
 
 
@@ -156,7 +156,7 @@ async def test_a_process_that_dies_in_a_step_loses_and_doubles_nothing(
     ids = await many_queued(db, 120)
     if kind is ActionKind.RETRY:
         await carried_out(db, await started(db, ActionKind.CANCEL, QUEUED))
-    only = QUEUED if kind is ActionKind.CANCEL else ResponseFilter(statuses=(Status.CANCELLED,))
+    only = QUEUED if kind is ActionKind.CANCEL else ResponseFilter(status=(Status.CANCELLED,))
     action = await started(db, kind, only)
     note, noted = actions.note, 0
 
@@ -226,11 +226,11 @@ CANCELLED = {
     ResponseFilter(model="m"): {"all", "new"},
     ResponseFilter(key="key_1"): {"keyed"},
     ResponseFilter(batch="several"): {"several"},
-    ResponseFilter(since=HALF_AN_HOUR_AGO): {"new", "keyed", "several"},
-    ResponseFilter(until=HALF_AN_HOUR_AGO): {"all"},
-    ResponseFilter(until=datetime.now(UTC) + timedelta(days=1)): {"all", "new", "keyed", "several"},
-    ResponseFilter(statuses=(Status.IN_PROGRESS,)): set(),
-    ResponseFilter(tier="default"): set(),
+    ResponseFilter(created_after=HALF_AN_HOUR_AGO): {"new", "keyed", "several"},
+    ResponseFilter(created_before=HALF_AN_HOUR_AGO): {"all"},
+    ResponseFilter(created_before=datetime.now(UTC) + timedelta(days=1)): {"all", "new", "keyed", "several"},
+    ResponseFilter(status=(Status.IN_PROGRESS,)): set(),
+    ResponseFilter(service_tier="default"): set(),
     ResponseFilter(model="m", metadata=(("run", "a"),)): set(),
 }
 

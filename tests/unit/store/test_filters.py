@@ -15,17 +15,17 @@ from app.store.operations.filters import TIERS, ResponseFilter, batch_test, wind
 
 FULL = ResponseFilter(
     ids=("resp_1", "resp_2"),
-    statuses=(Status.FAILED, Status.QUEUED),
+    status=(Status.FAILED, Status.QUEUED),
     project="proj_1",
     model="m",
     key="key_1",
     batch="batch_1",
     request_id="job-7",
-    tier="flex",
+    service_tier="flex",
     error_code="server_error",
     metadata=(("run", "nightly"), ('a"b', "\0")),
-    since=datetime(2026, 1, 1, tzinfo=UTC),
-    until=datetime(2026, 2, 1, tzinfo=UTC),
+    created_after=datetime(2026, 1, 1, tzinfo=UTC),
+    created_before=datetime(2026, 2, 1, tzinfo=UTC),
     only_kept=True,
 )
 
@@ -34,17 +34,17 @@ texts = st.text(min_size=1, max_size=20)
 filters = st.builds(
     ResponseFilter,
     ids=st.lists(texts, max_size=3).map(tuple),
-    statuses=st.lists(st.sampled_from(Status), max_size=3).map(tuple),
+    status=st.lists(st.sampled_from(Status), max_size=3).map(tuple),
     project=st.none() | texts,
     model=st.none() | texts,
     key=st.none() | texts,
     batch=st.none() | texts,
     request_id=st.none() | texts,
-    tier=st.none() | st.sampled_from(sorted(TIERS)),
+    service_tier=st.none() | st.sampled_from(sorted(TIERS)),
     error_code=st.none() | texts,
     metadata=st.dictionaries(texts, st.text(max_size=20), max_size=3).map(lambda pairs: tuple(pairs.items())),
-    since=st.none() | times,
-    until=st.none() | times,
+    created_after=st.none() | times,
+    created_before=st.none() | times,
     only_kept=st.booleans(),
 )
 
@@ -52,6 +52,13 @@ filters = st.builds(
 @given(filters)
 def test_a_filter_is_the_same_after_it_was_stored(only: ResponseFilter) -> None:
     assert ResponseFilter.from_json(only.as_json()) == only
+
+
+def test_a_filter_is_read_by_the_names_that_earlier_versions_stored() -> None:
+    said = {"statuses": ["queued"], "tier": "flex", "since": "2026-01-01T00:00:00+00:00"}
+    assert ResponseFilter.from_json(said) == ResponseFilter(
+        status=(Status.QUEUED,), service_tier="flex", created_after=FULL.created_after
+    )
 
 
 def test_a_filter_that_another_version_has_written_is_not_taken_for_one_that_says_less() -> None:
@@ -65,9 +72,9 @@ def test_no_value_is_part_of_the_statement(only: ResponseFilter) -> None:
         **{
             each.name: getattr(FULL, each.name) if getattr(only, each.name) else each.default
             for each in fields(ResponseFilter)
-            if each.name not in ("statuses", "metadata")
+            if each.name not in ("status", "metadata")
         },
-        statuses=only.statuses,
+        status=only.status,
         metadata=tuple((str(number), "") for number in range(len(only.metadata))),
     )
     assert window(only, Status, 10, None, descending=True).text == window(plain, Status, 10, None, descending=True).text
@@ -76,13 +83,13 @@ def test_no_value_is_part_of_the_statement(only: ResponseFilter) -> None:
 def test_every_field_limits_what_is_read_and_what_tells_apart_lines_of_a_batch_is_about_no_whole_batch() -> None:
     assert ResponseFilter().is_empty
     nothing = window(ResponseFilter(), Status, 10, None, descending=True).text
-    of_batches = {"statuses", "project", "model", "key", "batch", "since", "until"}
+    of_batches = {"status", "project", "model", "key", "batch", "created_after", "created_before"}
     for name in (each.name for each in fields(ResponseFilter)):
         one = ResponseFilter(**{name: getattr(FULL, name)})
         assert window(one, Status, 10, None, descending=True).text != nothing, name
-        assert one.is_empty == (name in ("statuses", "only_kept")), name
+        assert one.is_empty == (name in ("status", "only_kept")), name
         assert (batch_test(one) is not None) == (name in of_batches), name
-    assert batch_test(ResponseFilter(project="proj_1", tier="flex")) is None
+    assert batch_test(ResponseFilter(project="proj_1", service_tier="flex")) is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +99,7 @@ def test_every_field_limits_what_is_read_and_what_tells_apart_lines_of_a_batch_i
 def test_a_cancel_of_what_waits_is_about_batches_and_one_of_what_runs_too_ends_them(
     statuses: tuple[Status, ...], is_whole: bool | None
 ) -> None:
-    found = batch_test(ResponseFilter(statuses=statuses))
+    found = batch_test(ResponseFilter(status=statuses))
     assert (found and found.is_whole) == is_whole
 
 
