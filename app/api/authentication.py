@@ -20,7 +20,7 @@ from app.access.known_key import KnownKey
 from app.aio import Turns
 from app.api.errors import api_error_of, bound_error, refuse, unknown_url
 from app.api.holdings import holdings_of
-from app.api.middleware import CALLER, may_connect
+from app.api.middleware import CALLER, check_origin
 from app.bounds import BoundReached
 from app.heavy import PROJECT
 from app.protocol.errors import Forbidden, NotFound, Unauthorized
@@ -66,7 +66,6 @@ _TWICE = "The header '{}' comes twice; send it once."
 _NO_KEY = "The header 'Authorization' holds no API key; send 'Authorization: Bearer sk-lh-...'."
 _UNKNOWN = "The API key does not exist here. Check that it was copied whole, and that it belongs to this server."
 _MISMATCH = "The header 'OpenAI-Project' names another project than the API key's. Leave it out, or send that one's id."
-_FOREIGN = "Requests from web pages of this origin are not accepted; 'LONGHAUL_CORS_ORIGINS' lists those that are."
 _NO_PROJECT = "This API key belongs to no project. Use a key of the project in which this shall happen."
 
 
@@ -89,9 +88,12 @@ class AuthenticationMiddleware:
             return
         if not self._asks or scope["path"] in OPEN_PATHS:
             caller = STRANGER if self._asks else ANYBODY
-            if not self._asks and self._is_foreign(scope):
-                await refuse(Forbidden(_FOREIGN, code="origin_not_allowed"))(scope, receive, send)
-                return
+            if not self._asks and scope["type"] == "http" and scope["method"] not in _HARMLESS:
+                try:
+                    check_origin(scope, self._origins)
+                except Forbidden as foreign:
+                    await refuse(foreign)(scope, receive, send)
+                    return
             await self._pass_on(caller, scope, receive, send)
             return
         try:
@@ -118,14 +120,6 @@ class AuthenticationMiddleware:
             scope["state"][CALLER] = key.caller
             scope["state"][_KEY] = key
             await _Admitted(self._app, key, scope, receive, send, self._turns).run()
-
-    def _is_foreign(self, scope: Scope) -> bool:
-        """Whether a page of another origin, which is not allowed, wants to change something over HTTP."""
-        if scope["type"] != "http" or scope["method"] in _HARMLESS:
-            return False
-        sent = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"origin", b"host")}
-        origin = sent.get(b"origin")
-        return origin is not None and not may_connect(origin, sent.get(b"host", ""), self._origins)
 
     async def _pass_on(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})[CALLER] = caller

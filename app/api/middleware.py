@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Collection
 from functools import partial
 
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,7 +22,7 @@ from app.api import rate_limits
 from app.api.errors import REFUSED, REQUEST_ID, crash, refuse
 from app.api.holdings import known_holdings
 from app.metrics.instruments import ApiMetrics
-from app.protocol.errors import Misdirected, Unavailable
+from app.protocol.errors import Forbidden, Misdirected, Unavailable
 from app.protocol.text import shortened
 from config.hosts import is_allowed_host
 from config.logging.context import Subject, about
@@ -30,6 +31,7 @@ log = logging.getLogger("longhaul.api")
 access_log = logging.getLogger("longhaul.http")
 """One line for each request, and for each message of a WebSocket, at its end. What the line is about has the ids."""
 
+_FOREIGN = "Requests from web pages of this origin are not accepted; 'LONGHAUL_CORS_ORIGINS' lists those that are."
 CALLER = "caller"
 """The key of the request's caller in its state."""
 CLIENT_LEFT = 499
@@ -184,12 +186,18 @@ cross_origin = partial(
 """Starlette's middleware with our rules. No cookies: the API has none."""
 
 
-def may_connect(origin: str, host: str, allowed: Collection[str]) -> bool:
-    """Whether a web page of that origin may open a WebSocket, or send a POST of which browsers ask nobody before.
+def check_origin(scope: Scope, allowed: Collection[str]) -> None:
+    """Raises Forbidden for a web page of another origin that is not allowed.
 
-    `host` is one of ours: `HostMiddleware` has seen to that.
+    Browsers ask nobody before they open a WebSocket, or send some POSTs. The header 'Host' is one of ours:
+    `HostMiddleware` has seen to that.
     """
-    return origin.partition("://")[2].lower() == host.lower() or "*" in allowed or origin in allowed
+    headers = Headers(scope=scope)
+    origin = headers.get("origin")
+    if origin is None or "*" in allowed or origin in allowed:
+        return
+    if origin.partition("://")[2].lower() != headers.get("host", "").lower():
+        raise Forbidden(_FOREIGN, code="origin_not_allowed")
 
 
 def _request_id(scope: Scope) -> str:

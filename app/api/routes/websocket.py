@@ -7,11 +7,11 @@ from fastapi import APIRouter, WebSocket
 from app.api.dependencies import current_caller, origin_of
 from app.api.errors import bound_error, refuse
 from app.api.holdings import ProcessBounds
-from app.api.middleware import may_connect
+from app.api.middleware import check_origin
 from app.api.queries import Query
 from app.api.websocket.session import Session
 from app.bounds import BoundReached
-from app.protocol.errors import ApiError, Forbidden, Unavailable
+from app.protocol.errors import ApiError, Unavailable
 
 router = APIRouter(prefix="/v1/responses")
 
@@ -22,7 +22,7 @@ async def connect(websocket: WebSocket) -> None:
     caller = await current_caller(websocket)
     bounds: ProcessBounds = websocket.state.bounds
     try:
-        _check_origin(websocket)
+        check_origin(websocket.scope, websocket.state.runtime.settings.cors_origins)
         if websocket.state.runtime.shutdown.begun.is_set():
             raise Unavailable("The server is stopping; connect again.")
         await Query.read(websocket)
@@ -35,13 +35,3 @@ async def connect(websocket: WebSocket) -> None:
         with place:
             await websocket.accept()
             await Session(websocket, websocket.state.runtime, caller, await origin_of(websocket)).run()
-
-
-def _check_origin(websocket: WebSocket) -> None:
-    """Raises Forbidden for a page of another site that the operator has not allowed."""
-    origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
-    if origin is not None and not may_connect(origin, host, websocket.state.runtime.settings.cors_origins):
-        message = (
-            "WebSockets from web pages of this origin are not accepted; 'LONGHAUL_CORS_ORIGINS' lists those that are."
-        )
-        raise Forbidden(message, code="origin_not_allowed")

@@ -466,7 +466,7 @@ BODIES_REFUSED: list[tuple[str, dict[str, Any], str]] = [
     *((RED, {"conversation_days": each}, "conversation_days") for each in (-1, 3661)),
     (f"{RED}/erase", {"after_days": 3661}, "after_days"),
     *(("api_keys", {"name": "x", EXPIRES: each}, EXPIRES) for each in (0, 10**10)),
-    ("api_keys", {"name": "x", "scopes": ["all"]}, "scopes"),
+    ("api_keys", {"name": "x", "scopes": ["all"]}, "scopes[0]"),
     ("api_keys/key_1/rotate", {"overlap_seconds": -1}, "overlap_seconds"),
     (f"{RED}/limits", {"kind": "tokens", "value": 1}, "kind"),
     *((f"{RED}/limits", {"kind": "tokens_per_day", "value": each}, "value") for each in (0, -1, 2**53 - 1, 2**53 + 1)),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
 import pytest
 from starlette.types import Message
 
-from app.api.middleware import HostMiddleware, may_connect
+from app.api.middleware import HostMiddleware, check_origin
 from app.main import create_app
+from app.protocol.errors import Forbidden
 from config.hosts import is_allowed_host
 from config.settings import load_settings
 from tests.support.api import CATALOG
@@ -130,10 +132,20 @@ def test_hosts_that_are_no_name_or_come_twice_are_not_ours() -> None:
     assert is_allowed_host(["any.example"], {"*"})
 
 
-def test_a_websocket_follows_the_same_list_of_origins() -> None:
-    assert may_connect("http://here:1", "HERE:1", ())
-    assert may_connect(PAGE, "here", (PAGE,))
-    assert may_connect(STRANGER, "here", ("*",))
-    assert not may_connect(STRANGER, "here", (PAGE,))
-    assert not may_connect("null", "here", (PAGE,))
-    assert not may_connect("http://[here", "here", (PAGE,))
+@pytest.mark.parametrize(
+    ("origin", "host", "allowed", "is_refused"),
+    [
+        ("http://here:1", "HERE:1", (), False),
+        (PAGE, "here", (PAGE,), False),
+        (STRANGER, "here", ("*",), False),
+        (STRANGER, "here", (PAGE,), True),
+        ("null", "here", (PAGE,), True),
+        ("http://[here", "here", (PAGE,), True),
+    ],
+)
+def test_a_websocket_follows_the_same_list_of_origins(
+    origin: str, host: str, allowed: tuple[str, ...], is_refused: bool
+) -> None:
+    scope = {"type": "websocket", "headers": [(b"origin", origin.encode()), (b"host", host.encode())]}
+    with pytest.raises(Forbidden) if is_refused else nullcontext():
+        check_origin(scope, allowed)

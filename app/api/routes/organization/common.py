@@ -21,7 +21,7 @@ def organization_router(path: str) -> APIRouter:
 
 
 def scopes_of(sent: Sequence[str]) -> frozenset[Scope]:
-    """Returns the scopes of a project's key."""
+    """Returns the scopes of these names."""
     return frozenset(Scope.READ if name == READ_ONLY else Scope(name) for name in sent)
 
 

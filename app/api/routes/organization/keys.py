@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
+from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES
 from app.api.admin_objects import DeletedObject, NewKey
 from app.api.dependencies import CallerOf
 from app.api.docs.routes import error_answers
-from app.api.routes.organization.common import AdministrationOf, organization_router
+from app.api.routes.organization.common import AdministrationOf, organization_router, scopes_of
 from app.api.routes.route import Sent
-from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.organization import CreateKey, RotateKey
 
 router = organization_router("api_keys")
@@ -22,7 +21,7 @@ router = organization_router("api_keys")
 )
 async def create_key(sent: Sent[CreateKey], caller: CallerOf, to: AdministrationOf) -> NewKey:
     allowed = caller.scopes & OPERATOR_SCOPES if sent.project is None else PROJECT_SCOPES
-    made = await to.create_key(sent.project, sent.name, _scopes(sent.scopes) or allowed, sent.expires_in_seconds)
+    made = await to.create_key(sent.project, sent.name, scopes_of(sent.scopes) or allowed, sent.expires_in_seconds)
     return NewKey.of(made.row, value=made.secret)
 
 
@@ -40,11 +39,3 @@ async def rotate_key(key_id: str, sent: Sent[RotateKey], to: AdministrationOf) -
 async def delete_key(key_id: str, to: AdministrationOf) -> DeletedObject:
     await to.revoke_key(key_id)
     return DeletedObject(id=key_id, object="organization.api_key.deleted")
-
-
-def _scopes(sent: list[str]) -> frozenset[Scope]:
-    try:
-        return frozenset(map(Scope, sent))
-    except ValueError:
-        names = ", ".join(scope.value for scope in Scope)
-        raise InvalidRequest(f"Invalid 'scopes': expected some of {names}.", "scopes", "invalid_value") from None

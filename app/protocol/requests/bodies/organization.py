@@ -25,10 +25,8 @@ READ_ONLY = "api.all.read"
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Lifetime = Annotated[int, Field(ge=1, le=MAX_KEY_SECONDS)]
-Scopes = Annotated[
-    list[Literal["responses", "batches", "files", "read", "api.all.read"]],
-    Field(min_length=1, max_length=MAX_SCOPES, fail_fast=True),
-]
+ProjectScope = Literal["responses", "batches", "files", "read", "api.all.read"]
+Scopes = Annotated[list[ProjectScope], Field(min_length=1, max_length=MAX_SCOPES, fail_fast=True)]
 LimitValue = Annotated[int, Field(ge=1, le=NO_LIMIT)]
 Permitted = Annotated[list[str], Field(max_length=MAX_MODEL_IDS, fail_fast=True)]
 """Names; `*`: all, and `!name`: but this one."""
@@ -128,7 +126,9 @@ class CreateKey(RequestModel, json_schema_extra={"examples": [{"project": "defau
     """None: a key of the operators."""
     name: Name
     expires_in_seconds: Lifetime | None = None
-    scopes: Annotated[list[str], Field(max_length=MAX_SCOPES)] = Field(default_factory=list)
+    scopes: Annotated[
+        list[Literal[ProjectScope, "operator", "admin"]], Field(max_length=MAX_SCOPES, fail_fast=True)
+    ] = Field(default_factory=list)
     """Left out: all that a key of the project may have; of an operators' key all that the caller's has."""
 
 
