@@ -1,4 +1,7 @@
-"""Draining workers: what an operator does before a machine is stopped, or with a device that fails."""
+"""Draining workers: what an operator does before a machine is stopped, or with a device that fails.
+
+Functions raise StoreUnavailable, and NothingThere, which names the workers that there are.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,24 @@ from app.store.queue import drains, redelivery
 from app.store.queue.drains import Node
 
 
-class Drains:
-    """Every method raises NothingThere, with the workers that there are, and StoreUnavailable."""
+async def drain(changes: Changes, name: str, reason: str | None = None) -> Node:
+    """Sends the worker nothing from now on: what it runs goes on to its end, and what it has not claimed goes back in
+    line. Changes nothing if it is drained already."""
+    async with changes.begin() as change:
+        worker = await _worker(change, name)
+        if await drains.drain(change.connection, name, reason, change.operator.key_id):
+            returned = await redelivery.take_back(change.connection, name)
+            await change.note(AuditType.WORKER_DRAINED, name, None, {"reason": reason, "returned": returned})
+    return worker
 
-    def __init__(self, changes: Changes) -> None:
-        self._changes = changes
 
-    async def drain(self, name: str, reason: str | None = None) -> Node:
-        """From now on the worker is sent nothing: what it runs goes on to its end, and what it has not claimed goes
-        back in line. Changes nothing if it is drained already."""
-        async with self._changes.begin() as change:
-            worker = await _worker(change, name)
-            if await drains.drain(change.connection, name, reason, change.operator.key_id):
-                returned = await redelivery.take_back(change.connection, name)
-                await change.note(AuditType.WORKER_DRAINED, name, None, {"reason": reason, "returned": returned})
-        return worker
-
-    async def undrain(self, name: str, reason: str | None = None) -> Node:
-        """The worker is sent responses again. Changes nothing if it is not drained."""
-        async with self._changes.begin() as change:
-            worker = await _worker(change, name)
-            if await drains.undrain(change.connection, name):
-                await change.note(AuditType.WORKER_UNDRAINED, name, None, {"reason": reason})
-        return worker
+async def undrain(changes: Changes, name: str, reason: str | None = None) -> Node:
+    """Lets the worker be sent responses again. Changes nothing if it is not drained."""
+    async with changes.begin() as change:
+        worker = await _worker(change, name)
+        if await drains.undrain(change.connection, name):
+            await change.note(AuditType.WORKER_UNDRAINED, name, None, {"reason": reason})
+    return worker
 
 
 async def _worker(change: Change, name: str) -> Node:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 from sqlalchemy import text
 
 from app.access.administration import Administration
+from app.operations.service import OperatorService
 from app.store.database import Database
+from app.store.operations.snapshot import Snapshot
 from app.store.tables import DEFAULT_PROJECT
 from tests.support.api import MODEL, Api
 from tests.support.commands import Shell
@@ -124,3 +127,19 @@ async def test_commands_pause_and_resume(db: Database, remote: Shell) -> None:
         f"{MODEL} for project {DEFAULT_PROJECT} is still paused; "
         f"end it by: longhaul resume {MODEL} --project {DEFAULT_PROJECT}",
     ]
+
+
+async def test_a_worker_that_goes_after_it_is_drained_is_not_found_and_the_answer_says_that_the_drain_holds(
+    db: Database, operator: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody(_: OperatorService) -> Snapshot:
+        return Snapshot((), ())
+
+    await alive(db, "w@host")
+    monkeypatch.setattr(OperatorService, "snapshot", nobody)
+    answer = await call(operator, "POST", "workers/w@host/drain")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        404,
+        "The worker 'w@host' has gone; the change holds if it comes back.",
+    )
+    assert await audited(db) == [("worker.drained", "w@host", None)]

@@ -12,9 +12,9 @@ from app.api.queries import Query
 from app.api.routes.operator.common import operator_router
 from app.api.routes.operator.objects import Entries, Pause
 from app.api.routes.route import Asked, Sent
-from app.operations.pauses import Pauses
+from app.operations import pauses
 from app.protocol.requests.bodies.fleet import PauseModel, Reason
-from app.store.queue.pauses import PauseRow
+from app.store.queue.pauses import PauseRow, read
 
 router = operator_router("/pauses")
 
@@ -33,12 +33,12 @@ class ResumeQuery(Query):
     responses=error_answers(404),
 )
 async def pause(sent: Sent[PauseModel], changes: ChangesOf, runtime: RuntimeOf) -> Pause:
-    return Pause.of(await Pauses(changes, runtime.catalogs.whole).pause(sent.model, sent.project, sent.reason))
+    return Pause.of(await pauses.pause(changes, runtime.catalogs.whole, sent.model, sent.project, sent.reason))
 
 
 @router.get("", summary="List what is paused")
-async def list_pauses(changes: ChangesOf, runtime: RuntimeOf) -> Entries[Pause]:
-    return _entries(await Pauses(changes, runtime.catalogs.whole).all())
+async def list_pauses(runtime: RuntimeOf) -> Entries[Pause]:
+    return _entries(await read(runtime.db))
 
 
 @router.delete(
@@ -48,7 +48,7 @@ async def list_pauses(changes: ChangesOf, runtime: RuntimeOf) -> Entries[Pause]:
     responses=error_answers(404),
 )
 async def resume(query: Asked[ResumeQuery], changes: ChangesOf, runtime: RuntimeOf) -> Entries[Pause]:
-    resumed = await Pauses(changes, runtime.catalogs.whole).resume(query.model, query.project, query.reason)
+    resumed = await pauses.resume(changes, runtime.catalogs.whole, query.model, query.project, query.reason)
     runtime.responses.nudge(resumed.queue)
     return _entries(resumed.paused)
 
