@@ -48,7 +48,7 @@ class Caller:
         return self.project
 
 
-def checked_address(sent: str | None) -> str | None:
+def ip_address_or_none(sent: str | None) -> str | None:
     """Returns the IP address, or None if it is none: a proxy may name whatever it likes."""
     try:
         return str(ip_address(sent or ""))

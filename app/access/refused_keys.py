@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from operator import itemgetter
 
-from app.access.caller import checked_address
+from app.access.caller import ip_address_or_none
 from app.access.secret import hash_of, is_well_formed
 
 log = logging.getLogger("longhaul.access")
@@ -40,7 +40,7 @@ class RefusedKeys:
 
     def count(self, name: str, address: str | None, status: int) -> None:
         """Counts a refusal of the key that the log calls `name`."""
-        pair = name, checked_address(address) or "an unknown address"
+        pair = name, ip_address_or_none(address) or "an unknown address"
         if pair in self._counts or len(self._counts) < MAX_PAIRS:
             self._counts.setdefault(pair, Counter())[status] += 1
         else:

@@ -17,7 +17,7 @@ from app.store.tenants.api_keys import KeyRow
 from app.store.tenants.audit import AuditRow
 from app.store.tenants.projects import ALL, NOT, ProjectRow
 
-COMMAND_LINE = "command-line"
+COMMAND_LINE_ACTOR = "command-line"
 """Who acted, if it was no API key: `longhaul migrate`, or somebody who was asked for none."""
 OPERATORS = "operators"
 """Admin keys belong to no person here."""
@@ -299,6 +299,6 @@ class UsagePage(Shape):
 
 def _actor(key_id: str | None) -> Json:
     if key_id in (None, FLOWER):
-        user = {"id": key_id or COMMAND_LINE, "email": None}
+        user = {"id": key_id or COMMAND_LINE_ACTOR, "email": None}
         return {"type": "session", "session": {"user": user, "ip_address": None}}
     return {"type": "api_key", "api_key": {"id": key_id, "type": "user", "user": {"id": OPERATORS, "email": None}}}

@@ -12,7 +12,7 @@ from typing import Annotated, TypedDict, cast
 from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
-from app.access.caller import Caller, checked_address
+from app.access.caller import Caller, ip_address_or_none
 from app.access.changes import Changes, Operator
 from app.access.charges import Charges
 from app.access.directory import Directory
@@ -103,7 +103,7 @@ async def origin_of(request: HTTPConnection) -> Origin:
 async def changes_of(request: Request) -> Changes:
     """Returns what makes changes in the name of the caller."""
     runtime, caller = await runtime_of(request), await current_caller(request)
-    address = checked_address(request.client.host if request.client else None)
+    address = ip_address_or_none(request.client.host if request.client else None)
     return Changes(runtime.db, runtime.pubsub, Operator(caller.key_id, address, request.scope[REQUEST_ID]))
 
 

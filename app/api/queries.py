@@ -24,6 +24,7 @@ from starlette.requests import HTTPConnection
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.create_response import IncludeValue
 from app.protocol.requests.bodies.files import FilePurpose
+from app.protocol.requests.bodies.operator import MAX_TIME
 from app.protocol.requests.validation import NO_NUL, error_at, refused
 from app.protocol.text import shortened
 from app.protocol.types import Json
@@ -32,8 +33,6 @@ from app.store.paging import Page
 
 MAX_SEQUENCE = 2**31 - 2
 """The column has 32 bits, and queries ask for the number after it."""
-MAX_TIME = 253_402_300_740
-"""The last minute of the year 9999, the last that Python's dates have."""
 MAX_FILES = 10_000
 """Files of one page."""
 MAX_WAIT = 300

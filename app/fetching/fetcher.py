@@ -14,7 +14,7 @@ from app.fetching.body import read_body
 from app.fetching.egress import EgressPolicy
 from app.fetching.errors import FetchError, NotAllowed
 from app.fetching.fetched import Fetched
-from app.fetching.resolving import Resolve, by_dns, checked_address
+from app.fetching.resolving import Resolve, allowed_address, by_dns
 
 MAX_REDIRECTS = 5
 MAX_URL = 8192
@@ -85,7 +85,7 @@ class Fetcher:
         policy = self._egress(host, port)
         if policy is None:
             raise NotAllowed(f"The operator does not allow {url.netloc.decode('ascii')}.")
-        address = await checked_address(host, port, policy, self._resolve)
+        address = await allowed_address(host, port, policy, self._resolve)
         try:
             # A new client for each request: a shared one would share a connection between the names of one address.
             async with httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=self._seconds) as client:

@@ -21,7 +21,7 @@ async def by_dns(host: str, port: int, threads: Executor | None = None) -> list[
     return [str(entry[4][0]) for entry in await asyncio.get_running_loop().run_in_executor(threads, look_up)]
 
 
-async def checked_address(host: str, port: int, egress: EgressPolicy, resolve: Resolve) -> str:
+async def allowed_address(host: str, port: int, egress: EgressPolicy, resolve: Resolve) -> str:
     """The address to connect to for `host`.
 
     Raises FetchError if it has none, and NotAllowed if any of its addresses is refused: a name with both a public and a

@@ -34,7 +34,7 @@ from app.store.files import content, files
 from app.store.files.content import FileGone
 from app.store.files.rows import FileRow
 
-MAX_FILES = 100
+MAX_REQUEST_FILES = 100
 """Parts of one request that are files."""
 REQUESTS = 4
 """Whose files may have as many bytes as files may have, at once: one with slow PDFs leaves room for others' files."""
@@ -100,8 +100,10 @@ class Attachments:
         found = list(self._attachments(items, param))
         if not found:
             return list(items), 0
-        if len(found) > MAX_FILES:
-            raise refused(found[MAX_FILES].where, "too_many_files", f"a request may have {MAX_FILES} files")
+        if len(found) > MAX_REQUEST_FILES:
+            raise refused(
+                found[MAX_REQUEST_FILES].where, "too_many_files", f"a request may have {MAX_REQUEST_FILES} files"
+            )
         holding = held.enter_context(self.bound.take(project, 0))
         try:
             async with asyncio.timeout(SECONDS) as deadline:

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from celery import Celery
 
-from app.queue.redis_client import SILENT_SECONDS, TCP_KEEPALIVE, TLS
+from app.queue.redis_client import IDLE_SECONDS, TCP_KEEPALIVE, TLS
 from config.settings import Settings
 from config.urls import REDIS_FILES
 
@@ -29,7 +29,7 @@ def _delivery(settings: Settings) -> dict[str, Any]:
             # Redis may vanish without closing the connection. By default kombu waits forever.
             "socket_connect_timeout": 2.0,
             "socket_timeout": 5.0,
-            "health_check_interval": SILENT_SECONDS,
+            "health_check_interval": IDLE_SECONDS,
             **TCP_KEEPALIVE,
             # A worker remembers its unacknowledged messages and returns them when it stops. Emulated acknowledgements
             # would cost two more Redis commands for each message, to keep one whose worker died before its claim:

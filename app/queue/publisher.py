@@ -38,7 +38,7 @@ LIST_SECONDS = 3600
 """How long a list is kept after its last message: a worker takes its own at once, and that of a dead one must end."""
 THREADS = 1
 """For commands, which go through Celery and block."""
-REPLY_SECONDS = 3.0
+WORKER_REPLY_SECONDS = 3.0
 """How long a worker may take to answer a command."""
 COUNT_SECONDS = 60
 """How long a caller waits for the count of a prompt's tokens, and how long the prompt is left in Redis."""
@@ -173,7 +173,7 @@ class TaskQueue:
         said = signed(key, command, arguments, worker, secrets.token_hex(8))
         to: dict[str, Any] = {"destination": [worker]} if worker else {}
         if is_answered:
-            to |= {"reply": True, "limit": 1, "timeout": REPLY_SECONDS}
+            to |= {"reply": True, "limit": 1, "timeout": WORKER_REPLY_SECONDS}
         return await self._in_thread(partial(self._celery.control.broadcast, command.value, arguments=said, **to))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

@@ -21,13 +21,13 @@ CONNECT_SECONDS = 2.0
 REPLY_SECONDS = 2.0
 OLDEST_REDIS = (7, 0)
 """The first version with BLMPOP, by which workers take messages. Every Valkey is newer."""
-SILENT_SECONDS = 10
+IDLE_SECONDS = 10
 """An idle connection is checked so often, by the kernel and by kombu: a failover may leave it open and dead."""
 TCP_KEEPALIVE: dict[str, Any] = {
     "socket_keepalive": True,
     "socket_keepalive_options": {
         getattr(socket, name): value
-        for name, value in (("TCP_KEEPIDLE", SILENT_SECONDS), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+        for name, value in (("TCP_KEEPIDLE", IDLE_SECONDS), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
         if hasattr(socket, name)
     },
 }

@@ -25,7 +25,7 @@ from app.batches.expander import AHEAD_OF_SLOT, LINES_AHEAD, STEP_LINES
 from app.protocol.requests.bodies.batch import RESPONSES
 from app.protocol.status import Status
 from app.store.database import StoreUnavailable
-from app.store.queue.workers import SILENT_SECONDS
+from app.store.queue.workers import POSTGRES_SILENT_SECONDS
 from tests.faults import batch_rules, batches, full_disk
 from tests.faults.arena import Arena
 from tests.faults.batch_clients import BatchClient
@@ -164,7 +164,7 @@ async def test_while_postgres_is_away_for_longer_than_the_lease_no_worker_dies(f
         await until(with_pause(are_ready_as_before), SECONDS, "all workers are there")
         for member in fleet.members:
             member.postgres.set(mode)
-        await asyncio.sleep(max(LEASE_SECONDS, SILENT_SECONDS) + 2)
+        await asyncio.sleep(max(LEASE_SECONDS, POSTGRES_SILENT_SECONDS) + 2)
         for member in fleet.members:
             member.postgres.set(Mode.OPEN)
         assert [row.attempt for row in await completed(fleet, ids, LONG)] == [1] * len(ids), mode

@@ -13,7 +13,7 @@ from app.api.sse import ReaderStream, send_end
 from app.bounds import Bound
 
 JSON_LINES = "application/x-ndjson"
-SILENT_SECONDS = 12.0
+BLANK_LINE_SECONDS = 12.0
 """An empty piece so long after the last line becomes a blank one: proxies close what is silent, and readers skip it."""
 
 Lines = AsyncGenerator[bytes, None]
@@ -40,7 +40,7 @@ class LineStream(ReaderStream[Lines]):
         last = time.monotonic()
         async with aclosing(source):
             async for piece in source:
-                if piece or time.monotonic() >= last + SILENT_SECONDS:
+                if piece or time.monotonic() >= last + BLANK_LINE_SECONDS:
                     last = time.monotonic()
                     await send({"type": "http.response.body", "body": piece or b"\n", "more_body": True})
         await send_end(send)

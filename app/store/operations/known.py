@@ -10,11 +10,11 @@ from typing import Any
 from sqlalchemy import text
 
 from app.protocol.hosted_kinds import HOSTED_KINDS
+from app.protocol.item_types import MCP_LIST_TOOLS
 from app.store.database import Database
 from app.store.operations.listing import COLUMNS, ListedResponse
 
-MCP_LIST = "mcp_list_tools"
-_TYPES = ", ".join(f"'{name}'" for name in (MCP_LIST, *(kind.call_type for kind in HOSTED_KINDS)))
+_TYPES = ", ".join(f"'{name}'" for name in (MCP_LIST_TOOLS, *(kind.call_type for kind in HOSTED_KINDS)))
 
 
 @dataclass(frozen=True, slots=True)

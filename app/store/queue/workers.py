@@ -22,7 +22,7 @@ from app.store.database import Connection, Database
 from app.store.guards import RELEASED, HandOver
 from app.store.layout import LAYOUT
 
-SILENT_SECONDS = 5.0
+POSTGRES_SILENT_SECONDS = 5.0
 """Without an answer of Postgres for so long, workers may have lost their connections to it, too."""
 
 
@@ -265,7 +265,7 @@ class ServerWatch:
     def has_moved(self, server: datetime, seconds: float) -> bool:
         """Whether that was so within the last `seconds`. `server` is when the Postgres started that answers now."""
         now = time.monotonic()
-        if self._server not in (None, server) or now > self._answered_at + SILENT_SECONDS:
+        if self._server not in (None, server) or now > self._answered_at + POSTGRES_SILENT_SECONDS:
             self._moved_at = now
         self._server, self._answered_at = server, now
         return now < self._moved_at + seconds

@@ -17,7 +17,7 @@ from app.access import changes
 from app.access.administration import Administration
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.new_keys import CreatedKey
-from app.api.admin_objects import COMMAND_LINE
+from app.api.admin_objects import COMMAND_LINE_ACTOR
 from app.protocol.limits import ALL_MODELS
 from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.store.database import Database
@@ -422,7 +422,7 @@ class TestAuditLogs:
     ) -> None:
         logs, projects = client.admin.organization.audit_logs, client.admin.organization.projects
         red, blue = [(await projects.create(name=name)).id for name in ("red", "blue")]
-        assert await audited(client, actor_ids=[COMMAND_LINE]) == ["api_key.created"]
+        assert await audited(client, actor_ids=[COMMAND_LINE_ACTOR]) == ["api_key.created"]
         assert await audited(client, actor_ids=[admin_key.row.id]) == ["project.created"] * 2
         assert await audited(client, project_ids=[blue]) == ["project.created"]
         newest = (await logs.list(limit=1)).data[0]

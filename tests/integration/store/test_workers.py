@@ -147,7 +147,7 @@ async def test_after_a_silence_of_postgres_workers_have_time_to_come_back(
     await claimed(db)
     watch = workers.ServerWatch()
     assert await workers.release_dead_workers(db, 3600.0, 0.0, watch) == []
-    monkeypatch.setattr(workers, "SILENT_SECONDS", -1.0)  # whatever passed was too long
+    monkeypatch.setattr(workers, "POSTGRES_SILENT_SECONDS", -1.0)  # whatever passed was too long
     assert await workers.release_dead_workers(db, 0.0, 3600.0, watch) == []
     monkeypatch.undo()
     assert await workers.release_dead_workers(db, 0.0, 0.0, watch) == [WORKER]
@@ -164,7 +164,7 @@ async def test_a_second_silence_of_postgres_soon_after_the_first_counts_no_worke
         assert await workers.release_dead_workers(db, watch=watch, lease_seconds=60.0) == []
         assert await absent_since(db) is not None
         await passed(db, 100)
-        monkeypatch.setattr(workers, "SILENT_SECONDS", -1.0)
+        monkeypatch.setattr(workers, "POSTGRES_SILENT_SECONDS", -1.0)
         assert await workers.release_dead_workers(db, watch=watch, lease_seconds=60.0) == []
         monkeypatch.undo()
         assert (await workers.heartbeat(db, WORKER, 60.0, {row.id: 1}, SLOTS)).fenced == {}

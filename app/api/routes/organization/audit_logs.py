@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from pydantic import Field
 
-from app.api.admin_objects import COMMAND_LINE, AuditLog, List
+from app.api.admin_objects import COMMAND_LINE_ACTOR, AuditLog, List
 from app.api.dependencies import RuntimeOf
 from app.api.docs.routes import error_answers
 from app.api.queries import BothWaysQuery, Flag, Names, Order, OrderedQuery, Time
@@ -43,8 +43,8 @@ class AuditQuery(OrderedQuery, BothWaysQuery):
             raise InvalidRequest(message, "tenant_only", "unsupported_parameter")
         return AuditFilter(
             types=self.event_types,
-            actors=tuple(actor for actor in self.actor_ids if actor != COMMAND_LINE),
-            from_command_line=COMMAND_LINE in self.actor_ids,
+            actors=tuple(actor for actor in self.actor_ids if actor != COMMAND_LINE_ACTOR),
+            from_command_line=COMMAND_LINE_ACTOR in self.actor_ids,
             projects=self.project_ids,
             resources=self.resource_ids,
             since=_moment(max(_shifted(self.from_time, self.after_time), default=None)),

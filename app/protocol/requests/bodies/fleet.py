@@ -8,9 +8,7 @@ from pydantic import Field
 
 from app.protocol.requests.base import RequestModel
 
-MAX_REASON_CHARS = 500
-
-Reason = Annotated[str, Field(min_length=1, max_length=MAX_REASON_CHARS)]
+Reason = Annotated[str, Field(min_length=1, max_length=500)]
 """For the audit log, and for other operators."""
 
 

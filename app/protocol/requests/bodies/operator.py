@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.protocol.requests.base import RequestModel
+from app.protocol.requests.bodies.fleet import Reason
 
 MAX_IDS = 1000
 """Responses that a filter names."""
-MAX_REASON_CHARS = 500
 MAX_TIME = 253_402_300_740
-"""The last minute of the year 9999."""
+"""The last minute of the year 9999, the last that Python's dates have."""
 
 StatusName = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Text = Annotated[str, Field(min_length=1, max_length=512)]
@@ -54,7 +54,7 @@ class StartAction(
 
     kind: Literal["cancel", "retry"]
     filter: ResponsesFilter = Field(default_factory=ResponsesFilter)
-    reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON_CHARS)] | None = None
+    reason: Reason | None = None
     """For the audit log. It may be left out with `dry_run`."""
     all: bool = False
     """Permits a filter that says nothing, and so matches everything."""
