@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -52,6 +54,21 @@ os.kill(os.getpid(), signal.SIGKILL)
     scratch.open()
     assert not left.exists()
     scratch.remove()
+
+
+def test_a_folder_is_left_alone_while_its_process_locks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Scratch(), Scratch()
+    lock = fcntl.flock
+
+    def opened_meanwhile(file: IO[str], how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        second.open()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", opened_meanwhile)
+    assert first.open().is_dir()
+    first.remove()
+    second.remove()
 
 
 def test_a_folder_that_has_no_lock_yet_is_left_alone(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from typing import IO
 
 PREFIX = "longhaul-engine-"
 _LOCK = "lock"
+_UNLOCKED = "new"
+"""Name of the lock file until its lock is held."""
 
 
 class Scratch:
@@ -28,8 +30,9 @@ class Scratch:
         """Makes the folder, which only this user can read."""
         _remove_abandoned(Path(tempfile.gettempdir()))
         self._path = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._lock = (self._path / _LOCK).open("w")
+        self._lock = (self._path / _UNLOCKED).open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        (self._path / _UNLOCKED).rename(self._path / _LOCK)
         return self._path
 
     def remove(self) -> None:
