@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -88,6 +89,28 @@ async def test_without_the_logits_processor_what_has_a_state_cannot_continue(cap
             await deltas(engine, SEEDED, TEXT[:9])
         assert "--logits-processors longhaul_forcing:ForcedPrefix" in caplog.text
         assert engine.device is not None and "without our logits processor" in engine.device
+
+
+async def test_operators_are_told_why_a_server_failed() -> None:
+    async with serving() as server, attached(server) as engine:
+        server.error_frame = {"code": 500, "message": "out of memory"}
+        with pytest.raises(RequestAborted, match="out of memory"):
+            await deltas(engine)
+
+
+async def test_closing_a_stream_leaves_no_iterator_to_the_garbage_collector() -> None:
+    left: list[Any] = []
+    async with serving() as server, attached(server) as engine:
+        server.pause.clear()
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(finalizer=left.append)
+        try:
+            stream = engine.generate(new_id(), PROMPT, GREEDY)
+            await anext(stream)
+            await stream.aclose()
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+    assert left == []
 
 
 async def test_closing_a_stream_aborts_the_request_there() -> None:

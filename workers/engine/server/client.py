@@ -158,10 +158,8 @@ def _leave(response: aiohttp.ClientResponse) -> None:
 
 
 def prompt_error(error: ErrorFrame, tokens: int, limit: int) -> Exception:
-    """For an error within a stream. A prompt that is too long is one."""
-    message = _short(str(error))
-    if error.code >= 500:
-        return RequestAborted(message, counts=True)
+    """For a stream's error that is the caller's fault. A prompt that is too long is one."""
+    message = short(str(error))
     if "maximum model length" in message or "context length" in message or "max_model_len" in message:
         return PromptTooLong(tokens, limit)
     return InvalidSampling(message)
@@ -169,7 +167,7 @@ def prompt_error(error: ErrorFrame, tokens: int, limit: int) -> Exception:
 
 def _refusal(status: int, headers: Mapping[str, str], body: bytes) -> Exception:
     error = _error_of(body)
-    message = _short(str(error.get("message") or f"it answers with status {status}"))
+    message = short(str(error.get("message") or f"it answers with status {status}"))
     if status in (429, 503):
         return ServerFull(_seconds(headers.get("Retry-After")))
     if status in (401, 403):
@@ -200,8 +198,9 @@ def _seconds(retry_after: str | None) -> float:
 
 
 def _reason(error: BaseException) -> str:
-    return "it does not answer" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {_short(str(error))}"
+    return "it does not answer" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {short(str(error))}"
 
 
-def _short(message: str) -> str:
+def short(message: str) -> str:
+    """The message of a server, on one line."""
     return " ".join(message.split())[:_MAX_MESSAGE]

@@ -24,7 +24,7 @@ from workers.engine.base import (
     InvalidSampling,
     Sampling,
 )
-from workers.engine.server.client import Client, Unfit, prompt_error
+from workers.engine.server.client import Client, Unfit, prompt_error, short
 from workers.engine.server.frames import ErrorFrame
 from workers.engine.server.introduction import Server, introduce
 from workers.engine.server.pace import Pace
@@ -138,14 +138,15 @@ class ServerEngine(FrontedEngine):
                 async with (
                     self._running(request_id, made),
                     aclosing(client.generate(body, trace_headers or {})) as pieces,
+                    aclosing(self._pace.measured(pieces)) as measured,
                 ):
-                    async for piece in self._pace.measured(pieces):
+                    async for piece in measured:
                         if (delta := made.delta(piece, piece.cached_tokens)) is not None:
                             yield delta
         except ErrorFrame as error:
-            raise (
-                made.aborted("error") if error.code >= 500 else prompt_error(error, len(prompt), self.context_length)
-            ) from None
+            if error.code >= 500:
+                raise made.aborted("error", short(str(error))) from None
+            raise prompt_error(error, len(prompt), self.context_length) from None
 
     async def check(self) -> None:
         await super().check()

@@ -4,7 +4,7 @@ reader."""
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from workers.engine.server.frames import Piece
 
@@ -26,7 +26,7 @@ class Pace:
     def tokens_per_frame(self) -> int:
         return min(max(int(FRAME_SECONDS / self._seconds_per_token), 1), MAX_FRAME_TOKENS)
 
-    async def measured(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
+    async def measured(self, pieces: AsyncIterator[Piece]) -> AsyncGenerator[Piece]:
         """The pieces of one stream, unchanged."""
         began, tokens = None, 0
         async for piece in pieces:

@@ -134,9 +134,9 @@ class Generation:
             f"requests have {1000 * BUDGET_SECONDS:.0f} ms for each token; {CHEAPER}"
         )
 
-    def aborted(self, reason: str) -> RequestAborted:
+    def aborted(self, reason: str, details: str = "") -> RequestAborted:
         """For an end that _FINISH does not name: the request may succeed later. vLLM aborts all requests when it stops,
-        and calls it "error" if it failed within this one.
+        and calls it "error" if it failed within this one. `details`: what it says of that.
 
         It also fails where a grammar and the other parameters leave no token, and then at the same place again.
         """
@@ -146,7 +146,8 @@ class Generation:
         if reason == "error" and structured is not None and names and not self._delivered:
             fields = " and ".join([*names, structured.request_field])
             refusal = InvalidSampling(f"{fields}: together they leave no token to go on with")
-        return RequestAborted(f"it says {reason!r}", counts=reason == "error", refusal=refusal)
+        said = f"it says {reason!r}" + (details and f": {details}")
+        return RequestAborted(said, counts=reason == "error", refusal=refusal)
 
     def _force(self, committed: Sequence[int], can_force: bool) -> None:
         if not can_force:
