@@ -14,7 +14,7 @@ from app.store.database import Database, StoreUnavailable, retry_until_available
 from app.store.guards import HandOver
 from app.store.responses import claims, endings, lookup
 from app.store.responses.logs import Entry, ItemTaken
-from app.store.rows import Ending, EndResult
+from app.store.rows import Ending, EndResult, ResponseRow
 from config.logging.context import about
 from workers.engine.base import (
     EngineAway,
@@ -100,7 +100,7 @@ class ErrorHandler:
 
     async def _on_abort(self, run: Run, error: RequestAborted) -> Outcome | None:
         log.error("the engine gave up its request: %s", error)
-        if error.refusal is not None and run.row.crashes:
+        if error.refusal is not None and run.row.crashes and _was_given_up(run.row):
             await self._on_engine_error(run, error.refusal)
             return None
         if error.counts:
@@ -185,6 +185,11 @@ class ErrorHandler:
         kept, is_followed = run.row.request_to_keep, run.row.is_followed
         chunk = run.chunk(first, events, final=True)
         await self.journal.append(Entry(run.worker, chunk, ending, request=kept, is_followed=is_followed))
+
+
+def _was_given_up(row: ResponseRow) -> bool:
+    """Whether the attempt before ended because its engine gave up the request."""
+    return [each["how"] for each in row.history or ()][-1:] == [HandOver.ENGINE_GAVE_UP]
 
 
 _Handler = Callable[[ErrorHandler, Run, Any], Awaitable[Outcome | None]]

@@ -14,9 +14,17 @@ from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.errors import ErrorHandler
 
 
-@pytest.mark.parametrize(("crashes", "written"), [(0, "released"), (1, "invalid_prompt")])
+@pytest.mark.parametrize(
+    ("crashes", "before", "written"),
+    [
+        (0, [], "released"),
+        (1, [HandOver.ENGINE_GAVE_UP], "invalid_prompt"),
+        (1, [HandOver.CRASHED], "released"),
+        (1, [HandOver.ENGINE_GAVE_UP, HandOver.CRASHED], "released"),
+    ],
+)
 async def test_an_engine_that_fails_twice_at_one_place_has_found_the_callers_fault(
-    monkeypatch: pytest.MonkeyPatch, crashes: int, written: str
+    monkeypatch: pytest.MonkeyPatch, crashes: int, before: list[HandOver], written: str
 ) -> None:
     found: list[Any] = []
 
@@ -32,7 +40,7 @@ async def test_an_engine_that_fails_twice_at_one_place_has_found_the_callers_fau
 
     async def written_already() -> None: ...
 
-    row = SimpleNamespace(id="resp_1", attempt=2, crashes=crashes)
+    row = SimpleNamespace(id="resp_1", attempt=2, crashes=crashes, history=[{"how": how} for how in before])
     run: Any = SimpleNamespace(row=row, commits=0, is_alone=False, last_chunk_written=written_already)
     refusal = InvalidSampling("bad_words and text.format: together they leave no token to go on with")
     await handler.handle(run, RequestAborted("it says 'error'", counts=True, refusal=refusal))
