@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Literal
 
 import orjson
@@ -79,14 +80,23 @@ def _answer(row: ResponseRow, response: Json, finish: str, seconds: float) -> Js
 def _texts(row: ResponseRow, response: Json) -> Json:
     request = row.request
     known = {"instructions": [request.get("instructions")], "input": request["input"], "output": response["output"]}
-    return {name: _cut(values) for name, values in known.items()}
+    return {name: _cut(values) for name, values in known.items() if values != [None]}
 
 
 def _cut(values: Iterable[Any]) -> str:
     """The first MAX_TEXT characters of the values as JSON, one behind the other."""
     text = ""
     for value in values:
-        text += orjson.dumps(value).decode()
+        text += orjson.dumps(_head(value)).decode()
         if len(text) > MAX_TEXT:
             return f"{text[:MAX_TEXT]}..."
     return text
+
+
+def _head(value: Any) -> Any:
+    """As much of a value as the first MAX_TEXT characters of its JSON can show: images have megabytes."""
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
+    if isinstance(value, dict):
+        return {name: _head(each) for name, each in islice(value.items(), MAX_TEXT)}
+    return [_head(each) for each in islice(value, MAX_TEXT)] if isinstance(value, list) else value
