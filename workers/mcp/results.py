@@ -12,6 +12,7 @@ import mcp_types as types
 from app.protocol.hosted_kinds import CODE_OUTPUTS, SEARCH_SOURCES
 from app.protocol.requests.items.images import is_readable
 from app.protocol.types import Json
+from app.sizes import json_size
 from config.server_kind import BUILT_IN, ServerKind
 from workers.formats.calls.browser import action_of
 from workers.formats.calls.hosted import HostedCall
@@ -80,6 +81,17 @@ def result_of(call: HostedCall, answer: types.CallToolResult, options: ResultOpt
         parts = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in images]
         for_model = [{"type": "input_text", "text": text}, *parts]
     return ToolResult(not given.is_error, fields.answered(given, options), for_model, fields.sources(given))
+
+
+def size_of(answer: types.CallToolResult) -> int:
+    """About how many bytes `result_of` reads: texts, images, and what was given as structured content."""
+    size = json_size([answer.structured_content])
+    for block in answer.content:
+        if isinstance(block, types.ImageContent):
+            size += len(block.data)
+        else:
+            size += len(_text_of_block(block))
+    return size
 
 
 def failed_result(

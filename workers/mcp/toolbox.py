@@ -24,7 +24,7 @@ from workers.formats.calls.browser import SEARCH, search_options, unknown_option
 from workers.formats.calls.hosted import HostedCall, arguments_of
 from workers.formats.calls.mcp import is_offered
 from workers.mcp.errors import ListingFailed, SessionGone, Unreachable
-from workers.mcp.results import ResultOptions, ToolResult, failed_result, result_of, tool_list
+from workers.mcp.results import ResultOptions, ToolResult, failed_result, result_of, size_of, tool_list
 from workers.mcp.session import Session
 
 log = logging.getLogger("longhaul.tools")
@@ -115,8 +115,7 @@ class Toolbox:
         except Exception as error:  # raised by the library, by the transport, or for an invalid answer
             log.info("MCP server %r failed a call: %s", server.label, type(error).__name__)
             return self.failed(call, _message(error, name, server), _code_of(error))
-        size = sum(len(block.text) for block in answer.content if isinstance(block, types.TextContent))
-        return await off_loop(partial(result_of, call, answer, self._options), size)
+        return await off_loop(partial(result_of, call, answer, self._options), size_of(answer))
 
     async def _answer(self, server: McpServer, call: HostedCall, arguments: Json) -> types.CallToolResult:
         with self._session(server, call.server_label, ends=_ends_session) as session:
