@@ -308,7 +308,6 @@ class Lease:
                 if slots + sum(away) > self._told_slots:
                     self._tell(self._on_more_slots)
                 self._told_slots = slots + sum(away)
-                await self._release_orphaned({id_: n for id_, n in result.orphaned.items() if id_ not in claimed})
         except LeaseLost:
             log.error("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
             self._tell(self._runs.fence, running)
@@ -316,9 +315,14 @@ class Lease:
             self._present.clear()
             await self._register()
             self._tell(self._on_more_slots)
+            self._show_ready()
+            return True
         except (StoreUnavailable, TimeoutError):
             return False
         self._show_ready()
+        with suppress(StoreUnavailable, TimeoutError):  # the next heartbeat finds them once more
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._release_orphaned({id_: n for id_, n in result.orphaned.items() if id_ not in claimed})
         return True
 
     def _note_drain(self, is_drained: bool) -> None:

@@ -336,6 +336,23 @@ async def test_a_claim_that_takes_many_heartbeats_orphans_no_response(postgres: 
         await until(lambda: postgres.released)
 
 
+async def test_a_release_that_hangs_does_not_undo_its_heartbeat(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    releasing = threading.Event()
+
+    async def hang(*_: object, **__: object) -> None:
+        releasing.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(claims, "release", hang)
+    shown = Shown()
+    postgres.owned = {"resp_1": 1}
+    async with leased(postgres, readiness=shown):
+        await until(releasing.is_set)
+        assert shown.times == 1 + postgres.beats
+
+
 async def test_a_blocked_loop_orphans_no_response(postgres: Postgres) -> None:
     """The loop may have claimed it just before it was blocked; once the loop turns, it is an orphan."""
     async with leased(postgres):
