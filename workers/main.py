@@ -26,13 +26,13 @@ from workers.celery_host.program import WorkerProgram
 from workers.celery_host.tasks import Runner
 
 
-def make_worker_app(settings: Settings, lifespan: Lifespan, readiness: WorkerReadiness | None = None) -> Celery:
+def make_worker_app(settings: Settings, lifespan: Lifespan, readiness: WorkerReadiness) -> Celery:
     """A Celery app that runs our task in our pool, with the runner that `lifespan` gives. One for each process."""
     celery = make_celery(settings)
     celery.conf.worker_pool = "workers.celery_host.pool:TaskPool"
     celery.conf.worker_consumer = "workers.celery_host.connection:ReconnectingConsumer"
     celery.Worker = celery.subclass_with_self(WorkerProgram)
-    celery.Worker.readiness = readiness or WorkerReadiness()
+    celery.Worker.readiness = readiness
     celery.amqp.Connection = BatchFetchConnection
     celery.steps["consumer"].update({EventBuffer, Fetching})
     # Celery leaves logging alone if somebody else handles this signal.
@@ -48,7 +48,7 @@ def _from_environment() -> Celery:
     settings = load_settings()
     readiness = WorkerReadiness(settings.ready_file)
 
-    def lifespan(stop_worker: StopWorker, node: str | None) -> AbstractAsyncContextManager[Runner]:
+    def lifespan(stop_worker: StopWorker, node: str) -> AbstractAsyncContextManager[Runner]:
         # Engines take seconds to import, so this waits until the pool's loop needs one.
         from workers.worker import worker_lifespan
 

@@ -17,7 +17,6 @@ from app.dispatcher import Dispatcher
 from app.metrics.instruments import WorkerMetrics
 from app.metrics.server import serving
 from app.protocol.text import type_and_places
-from app.queue.node import new_node
 from app.queue.publisher import TaskQueue
 from app.scheduling.loads import Ahead
 from app.store.database import Database, retry_until_available
@@ -67,16 +66,16 @@ message: with Python's default of 5 ms, the last of many simultaneous requests b
 
 @asynccontextmanager
 async def worker_lifespan(
-    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness, node: str | None = None
+    settings: Settings, stop_worker: Callable[[int], None], readiness: WorkerReadiness, node: str
 ) -> AsyncIterator[Runner]:
     """Starts a worker, and stops it at the end of the block. Raises ConfigError or EngineDead.
 
     `stop_worker` ends this process with an exit code. `readiness` tells probes while the worker is there. `node` is its
-    name; None: a new one.
+    name.
     """
     file = ModelsFile(settings)
     chosen = _at_one_server(file.catalog.choose(settings.model), settings)
-    name_worker(node := node or new_node(chosen.name))
+    name_worker(node)
     model = await _resolved(chosen)
     stop = partial(stop_worker, PART_DIED)
     async with AsyncExitStack() as stack:

@@ -16,6 +16,8 @@ from app.queue.message import Kind, list_of
 from tests.support.waiting import PATIENCE_SECONDS, until, until_sync
 from workers.celery_host.pool import TaskPool
 from workers.generation.cancellation import Cancelled, why_cancelled
+from workers.generation.slots import Slots
+from workers.pace import Pace
 
 Body = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -88,19 +90,23 @@ def tracer(*_: Any) -> None:
     raise AssertionError("the pool runs the task itself")
 
 
+def idle_runner(limit: int = 8) -> Any:
+    """A runner that has slots for so many jobs of either kind."""
+    return SimpleNamespace(slots=Slots(limit + 1, Pace(), limit), node="node", command_key=b"")
+
+
 def start_pool(lifespan: Any = None, limit: int = 8, runner: Any = None, stop_worker: Any = None) -> TaskPool:
-    """A pool with this lifespan, or with one that only yields this runner."""
+    """A pool with this lifespan, or with one that only yields this runner, or an idle one."""
 
     class Pool(TaskPool):
         pass
 
     @asynccontextmanager
     async def yielding(_: object, __: object) -> AsyncIterator[Any]:
-        yield runner
+        yield runner or idle_runner(limit)
 
-    if lifespan is not None or runner is not None:
-        Pool.lifespan = staticmethod(lifespan or yielding)
-    pool = Pool(limit)
+    Pool.lifespan = staticmethod(lifespan or yielding)
+    pool = Pool(limit, initargs=(None, "node"))
     if stop_worker is not None:
         pool.stop_worker = stop_worker
     pool.start()

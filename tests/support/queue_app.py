@@ -22,6 +22,7 @@ from redis.backoff import ConstantBackoff
 
 from app.aio import BackgroundTasks, run_to_completion
 from config.settings import ConfigError, load_settings
+from config.worker_readiness import WorkerReadiness
 from tests.support.cycles import count_objects as count
 from tests.support.waiting import until
 from workers.celery_host import program
@@ -37,6 +38,8 @@ KEY = bytes(32)
 """Signs commands to these workers."""
 STORE = 8
 """The Redis database that stands in for Postgres, so that a test can break Celery's database alone."""
+MANY_SLOTS = 1000
+"""More than a worker of a test has places: it takes as many responses."""
 CLEANUP_SECONDS = 0.3
 LEAVE_SECONDS = 5.0
 """For the last line of the log, which cannot be written without Redis."""
@@ -59,8 +62,8 @@ class PretendRunner:
         self.stop_worker = stop_worker
         self.running: set[str] = set()
         self.node = os.environ["PRETEND_NODE"]
-        slots = int(os.environ.get("PRETEND_SLOTS", "0"))
-        self.slots = Slots(slots, Pace(), slots, changed=self.write_offer) if slots else None
+        slots = int(os.environ.get("PRETEND_SLOTS", MANY_SLOTS))
+        self.slots = Slots(slots, Pace(), slots, changed=self.write_offer if slots < MANY_SLOTS else lambda: None)
         self.loop = asyncio.get_running_loop()
         self.background = BackgroundTasks()
         self.counter = self
@@ -73,7 +76,6 @@ class PretendRunner:
 
     def write_offer(self) -> None:
         """Writes what the heartbeat of a real worker would tell Postgres. From any thread."""
-        assert self.slots is not None
         line = self.write_log("offers", str(self.slots.offered))
         self.loop.call_soon_threadsafe(self.background.start, line)
 
@@ -196,10 +198,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     settings = load_settings()
 
-    def lifespan(stop_worker: StopWorker, _: str | None) -> AbstractAsyncContextManager[Runner]:
+    def lifespan(stop_worker: StopWorker, _: str) -> AbstractAsyncContextManager[Runner]:
         return pretend_lifespan(settings.broker_url, stop_worker)
 
-    celery = globals()["celery"] = make_worker_app(settings, lifespan)
+    celery = globals()["celery"] = make_worker_app(settings, lifespan, WorkerReadiness())
     Panel.data.update(raise_error=raise_error, meet_loop=meet_loop, count_objects=count_objects)
     if os.environ.get("PRETEND_STOP") == "never":
         program.STOP_SECONDS = 1.0

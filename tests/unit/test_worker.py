@@ -115,7 +115,7 @@ async def test_every_part_is_closed_whichever_of_them_fails_and_who_leaves_in_pe
     closed, _ = played(fails)
     codes: list[Any] = []
     try:
-        async with worker_lifespan(settings(), codes.append, WorkerReadiness()):
+        async with worker_lifespan(settings(), codes.append, WorkerReadiness(), "node"):
             await asyncio.sleep(0)
     except ValueError as error:
         assert str(error) == fails
@@ -128,7 +128,7 @@ async def test_every_part_is_closed_whichever_of_them_fails_and_who_leaves_in_pe
 async def test_a_watch_that_ends_stops_the_worker(played: Played, error: Exception) -> None:
     _, parts = played("")
     codes: list[Any] = []
-    async with worker_lifespan(settings(), codes.append, WorkerReadiness()):
+    async with worker_lifespan(settings(), codes.append, WorkerReadiness(), "node"):
         parts["engine"].check_error = error
         await until(lambda: codes)
     assert codes == [PART_DIED]
@@ -165,7 +165,7 @@ async def test_an_engine_that_is_away_gives_no_slots_and_the_worker_stays_not_re
     _, parts = played("")
     codes: list[Any] = []
     readiness = WorkerReadiness(tmp_path / "ready")
-    async with worker_lifespan(settings(), codes.append, readiness):
+    async with worker_lifespan(settings(), codes.append, readiness, "node"):
         for slots, ready in ((1, True), (0, False), (3, True)):
             parts["engine"].slots = slots
             await until(lambda slots=slots: told[-1:] == [slots])

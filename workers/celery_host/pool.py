@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from typing import Any, ClassVar
 
 from celery.concurrency.base import BasePool
@@ -26,9 +26,8 @@ from app.protocol.text import one_line
 from app.queue.message import Kind, list_of
 from config.settings import ConfigError
 from workers.celery_host.jobs import CHECK_SECONDS, CLEANUP_SECONDS, Job, Jobs
-from workers.celery_host.tasks import current_runner
+from workers.celery_host.tasks import Runner, current_runner
 from workers.generation.cancellation import Cancelled
-from workers.generation.slots import Slots
 
 log = logging.getLogger("longhaul.pool")
 
@@ -38,15 +37,15 @@ LEAVE_SECONDS = 10.0
 
 StopWorker = Callable[[int], None]
 """Stops this worker with an exit code, without grace: running jobs are cancelled. For the loop's thread."""
-Lifespan = Callable[[StopWorker, str | None], AbstractAsyncContextManager[Any]]
-"""Makes the context manager that is open while a pool runs. It gives the Runner (workers.celery_host.tasks), and gets
-Celery's name of this worker (app/queue/node.py); None: there is no Celery around the pool."""
+Lifespan = Callable[[StopWorker, str], AbstractAsyncContextManager[Runner]]
+"""Makes the context manager that is open while a pool runs. It gets Celery's name of this worker (app/queue/node.py),
+and gives its runner."""
 
 
 class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     """Celery's pool interface. `lifespan` is set before the worker starts; if it fails, the worker exits."""
 
-    lifespan: ClassVar[Lifespan] = staticmethod(lambda *_: nullcontext())
+    lifespan: ClassVar[Lifespan]
     stop_worker: StopWorker | None = None
     """Given to the lifespan; the worker program sets it."""
 
@@ -56,11 +55,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     signal_safe = False
     task_join_will_block = True
 
-    _slots: Slots | None = None
-    """The runner's, if it has one."""
-    _node: str | None = None
-    command_key = b""
-    """The runner's, if it has one: it signs commands. Celery consumes only after it is known."""
+    _runner: Runner | None = None
+    """None before the lifespan is entered."""
     _hub: Any = None
     _thread: threading.Thread | None = None
 
@@ -100,12 +96,9 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
             self._jobs = Jobs(self.limit, self._wake_consumer)
             async with type(self).lifespan(self._stop_worker, self._name) as runner:
                 current_runner.set(runner)
-                self._slots = getattr(runner, "slots", None)
-                self._node = getattr(runner, "node", None)
-                self.command_key = getattr(runner, "command_key", b"")
-                if self._slots is not None:
-                    self._slots.resize(self.limit)
-                self._jobs.resize(self._most_jobs)
+                self._runner = runner
+                runner.slots.resize(self.limit)
+                self._jobs.resize(runner.slots.most)
                 self._jobs.context = contextvars.copy_context()
                 self._entered.set_result(None)
                 await self._leaving.wait()
@@ -119,10 +112,16 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
             self.stop_worker(exit_code)
 
     @property
-    def _name(self) -> str | None:
+    def runner(self) -> Runner:
+        """Celery consumes only after it is there."""
+        assert self._runner is not None
+        return self._runner
+
+    @property
+    def _name(self) -> str:
         """Celery gives it to the processes of its own pools, which this one has none of."""
-        name: str | None = dict(enumerate(self.options.get("initargs", ()))).get(1)
-        return name
+        _, name, *_ = self.options["initargs"]
+        return str(name)
 
     # Called by Celery
 
@@ -154,29 +153,19 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     @property
     def num_processes(self) -> int:
-        """How many answers the worker may have (`Slots.most`); `limit` before there are slots."""
-        return self._most_jobs
-
-    @property
-    def _answers(self) -> int:
-        return self._jobs.count(Kind.ANSWERS) + self._jobs.count(Kind.FOREGROUND)
+        """How many answers the worker may have."""
+        return self.runner.slots.most
 
     def free_places(self, kind: Kind) -> int:
         """How many messages of this kind may be taken now."""
         if self._jobs.is_draining:
             return 0
-        if self._slots is None:
-            return self.limit - self._answers
-        return self._slots.free(kind, self._jobs.count(Kind.ANSWERS), self._jobs.count(Kind.FOREGROUND))
+        return self.runner.slots.free(kind, self._jobs.count(Kind.ANSWERS), self._jobs.count(Kind.FOREGROUND))
 
     @property
     def is_draining(self) -> bool:
         """Whether the worker stops: it takes no more jobs, even if it connects to Redis once more."""
         return self._jobs.is_draining
-
-    @property
-    def _most_jobs(self) -> int:
-        return self.limit if self._slots is None else self._slots.most
 
     def _get_info(self) -> dict[str, Any]:
         info: dict[str, Any] = super()._get_info()
@@ -223,15 +212,15 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     def list_of(self, queue: str, kind: Kind) -> str:
         """The list that has this worker's messages of a kind."""
-        return list_of(queue, self._node, kind)
+        return list_of(queue, self.runner.node, kind)
 
     def offer(self, *, is_consuming: bool) -> None:
         """Notes whether Celery takes messages: nothing is sent to a worker that does not."""
         self.call(self._offer, is_consuming)
 
     def _offer(self, is_offering: bool) -> None:
-        if self._slots is not None:
-            self._slots.offer(is_offering=is_offering and not self._jobs.is_draining)
+        if self._runner is not None:  # else a part stops the worker before the others have started
+            self._runner.slots.offer(is_offering=is_offering and not self._jobs.is_draining)
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Calls a function on the loop's thread, soon. Takes no lock: a signal handler may use it."""

@@ -61,7 +61,7 @@ class Commands(dict[str, Handler]):
 
     def _run(self, command: Command, handler: Handler, state: Any, /, signature: Any = None, **arguments: Any) -> Any:
         try:
-            key = state.consumer.pool.command_key
+            key = state.consumer.pool.runner.command_key
             verify(key, command, arguments, signature, state.hostname)
         except Forged as reason:
             return self._refuse(command, str(reason))

@@ -23,6 +23,7 @@ from app.protocol.text import type_and_places
 from app.queue.message import TASK
 from workers.generation.cancellation import current_job
 from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.slots import Slots
 
 log = logging.getLogger("longhaul.tasks")
 
@@ -36,7 +37,19 @@ class Counter(Protocol):
 
 
 class Runner(Protocol):
-    """The part of `workers.generation.runner` that the task and the remote control use."""
+    """The part of `workers.generation.runner` that the task, the pool and the remote control use."""
+
+    @property
+    def slots(self) -> Slots:
+        """How many responses the pool may take."""
+
+    @property
+    def node(self) -> str:
+        """The worker's name: the pool takes messages from its lists."""
+
+    @property
+    def command_key(self) -> bytes:
+        """The key that signs commands to the worker."""
 
     @property
     def counter(self) -> Counter:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,32 +17,33 @@ from celery.worker import state as worker_state
 
 from app.queue.message import Kind
 from config.settings import ConfigError
-from tests.support.pool import Request, SlowCleanup, forever, start_pool
+from tests.support.pool import Request, SlowCleanup, forever, idle_runner, start_pool
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from workers.celery_host import pool
 from workers.celery_host.pool import StopWorker, TaskPool
-from workers.celery_host.tasks import current_runner
+from workers.celery_host.tasks import Runner, current_runner
 from workers.generation.cancellation import Cancelled
 from workers.generation.slots import Slots
 from workers.pace import Pace
 
 
 def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
-    pool = start_pool(runner="the runner")
+    runner = idle_runner()
+    pool = start_pool(runner=runner)
 
-    async def look() -> Any:
-        return current_runner.get()
+    async def look() -> bool:
+        return current_runner.get() is runner
 
-    async def body() -> list[Any]:
+    async def body() -> list[bool]:
         return await asyncio.gather(look(), asyncio.create_task(look()))
 
-    assert Request(pool, body).value == "['the runner', 'the runner']"
+    assert Request(pool, body).value == "[True, True]"
     pool.stop()
 
 
 def pool_of(slots: Slots, limit: int = 8) -> TaskPool:
     """A pool whose runner has these slots, on the node `node`."""
-    return start_pool(limit=limit, runner=SimpleNamespace(slots=slots, node="node"))
+    return start_pool(limit=limit, runner=SimpleNamespace(slots=slots))
 
 
 def test_the_runners_slots_decide_how_many_jobs_celery_may_hand_over() -> None:
@@ -91,13 +93,16 @@ def test_the_lifespan_can_stop_the_worker() -> None:
     exit_codes: list[int] = []
 
     @asynccontextmanager
-    async def lifespan(stop_worker: StopWorker, _: str | None) -> AsyncIterator[StopWorker]:
-        yield stop_worker
+    async def lifespan(stop_worker: StopWorker, _: str) -> AsyncIterator[Runner]:
+        runner = idle_runner()
+        runner.leave = partial(stop_worker, 7)
+        yield runner
 
     pool = start_pool(lifespan, stop_worker=exit_codes.append)
 
     async def body() -> None:
-        current_runner.get()(7)
+        runner: Any = current_runner.get()
+        runner.leave()
 
     Request(pool, body).wait()
     assert exit_codes == [7]
@@ -108,9 +113,9 @@ def test_one_task_enters_the_lifespan_and_leaves_it_after_the_last_job() -> None
     steps: list[Any] = []
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str) -> AsyncIterator[Runner]:
         steps.append(("enter", asyncio.current_task()))
-        yield
+        yield idle_runner()
         steps.append(("leave", asyncio.current_task()))
 
     pool = start_pool(lifespan)
@@ -140,9 +145,9 @@ def test_a_lifespan_that_fails_ends_the_worker_with_one_line(
     error: Exception, code: int, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     @asynccontextmanager
-    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str) -> AsyncIterator[Runner]:
         raise error
-        yield
+        yield idle_runner()
 
     with caplog.at_level(logging.INFO), pytest.raises(WorkerShutdown) as stop:
         start_pool(lifespan)
@@ -154,11 +159,11 @@ def test_a_signal_while_the_lifespan_is_entered_ends_the_worker(monkeypatch: pyt
     entering, left = threading.Event(), threading.Event()
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker, __: str) -> AsyncIterator[Runner]:
         entering.set()
         try:
             await forever()
-            yield
+            yield idle_runner()
         finally:
             left.set()
 
@@ -234,8 +239,8 @@ def test_the_pool_stops_although_the_lifespan_does_not(
     monkeypatch.setattr(pool, "LEAVE_SECONDS", 0.1)
 
     @asynccontextmanager
-    async def lifespan(_: StopWorker, __: str | None) -> AsyncIterator[None]:
-        yield
+    async def lifespan(_: StopWorker, __: str) -> AsyncIterator[Runner]:
+        yield idle_runner()
         await forever()
 
     start_pool(lifespan).stop()

@@ -16,7 +16,7 @@ KEY = b"k" * 32
 
 
 def state(key: bytes = KEY) -> Any:
-    pool = SimpleNamespace(command_key=key, revoke=lambda ids: None)
+    pool = SimpleNamespace(runner=SimpleNamespace(command_key=key), revoke=lambda ids: None)
     return SimpleNamespace(hostname="w1@here", consumer=SimpleNamespace(pool=pool))
 
 
