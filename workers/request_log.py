@@ -27,7 +27,7 @@ _FIGURES = (bool, int, float)
 class RequestLog:
     """Logs what `LONGHAUL_LOG_REQUESTS` says."""
 
-    def __init__(self, level: Literal["off", "summary", "full"] = "off") -> None:
+    def __init__(self, level: Literal["off", "summary", "full"]) -> None:
         self._is_on = level != "off"
         self._has_texts = level == "full"
 
@@ -39,9 +39,6 @@ class RequestLog:
         if self._has_texts:
             fields |= _texts(row, response)
         log.info("response", extra={"fields": fields})
-
-
-OFF = RequestLog()
 
 
 def _request(row: ResponseRow) -> Json:

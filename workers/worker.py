@@ -96,7 +96,6 @@ async def worker_lifespan(
         runner = await stack.enter_async_context(
             _claiming(settings, db, pubsub, queue, model, engine, mcp_sessions, stop, readiness, metrics, node)
         )
-        runner.command_key = await retry_until_available(key)
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
         watch = asyncio.create_task(_watch(engine, runner.slots, readiness), name="engine-watch")
@@ -198,17 +197,18 @@ async def _claiming(
         inputs = Inputs(db, most_context, settings.max_context_bytes)
         clock = FlushClock(flush_clock.bound(settings.events_per_second, on_cpu=engine.on_cpu))
         yield Runner(
-            Claimer(db, runs, lambda: lease.worker, metrics),
-            runs,
-            Generator(db, engine, slots, model, inputs, mcp_sessions, journal, clock, metrics),
-            ErrorHandler(db, journal, settings.max_crashes, stop),
-            dispatcher,
-            pace,
-            slots,
-            lease.node,
-            Counter(inputs, engine, model, mcp_sessions, queue, pubsub),
-            metrics,
-            RequestLog(settings.log_requests),
+            claimer=Claimer(db, runs, lambda: lease.worker, metrics),
+            runs=runs,
+            generator=Generator(db, engine, slots, model, inputs, mcp_sessions, journal, clock, metrics),
+            errors=ErrorHandler(db, journal, settings.max_crashes, stop),
+            dispatcher=dispatcher,
+            pace=pace,
+            slots=slots,
+            node=node,
+            command_key=await retry_until_available(pubsub_key(db)),
+            counter=Counter(inputs, engine, model, mcp_sessions, queue, pubsub),
+            metrics=metrics,
+            requests=RequestLog(settings.log_requests),
         )
 
 

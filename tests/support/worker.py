@@ -42,6 +42,7 @@ from workers.generation.turns.counter import Counter
 from workers.generation.turns.inputs import NO_LIMIT, Context, Inputs
 from workers.mcp.sessions import McpSessions
 from workers.pace import Pace
+from workers.request_log import RequestLog
 
 MAX_CRASHES = 2
 STALLED_LEASES = 10_000
@@ -133,16 +134,18 @@ class Worker:
         queue = queue or TaskQueue(load_settings(REDIS_URL="redis://127.0.0.1:1"))
         self.counter = Counter(inputs, self.engine, model, self.mcp_sessions, queue, pubsub)
         self.runner = Runner(
-            Claimer(db, self.runs, lambda: self.lease.worker, metrics),
-            self.runs,
-            Generator(db, self.engine, slots, model, inputs, self.mcp_sessions, self.journal, clock, metrics),
-            ErrorHandler(db, self.journal, MAX_CRASHES, self._on_engine_death),
-            self.dispatcher,
-            pace,
-            slots,
-            self.lease.node,
-            self.counter,
-            metrics,
+            claimer=Claimer(db, self.runs, lambda: self.lease.worker, metrics),
+            runs=self.runs,
+            generator=Generator(db, self.engine, slots, model, inputs, self.mcp_sessions, self.journal, clock, metrics),
+            errors=ErrorHandler(db, self.journal, MAX_CRASHES, self._on_engine_death),
+            dispatcher=self.dispatcher,
+            pace=pace,
+            slots=slots,
+            node=self.lease.node,
+            command_key=b"",
+            counter=self.counter,
+            metrics=metrics,
+            requests=RequestLog("off"),
         )
 
     def _on_engine_death(self) -> None:

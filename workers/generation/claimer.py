@@ -8,7 +8,7 @@ from functools import partial
 
 from app.aio import run_to_completion
 from app.batching import Batcher
-from app.metrics.instruments import UNREAD, WorkerMetrics
+from app.metrics.instruments import WorkerMetrics
 from app.protocol.status import Status
 from app.store.database import RETRY_SECONDS, Database, StoreUnavailable, retry_until_available
 from app.store.queue import workers
@@ -24,9 +24,7 @@ MAX_BATCH = 64
 class Claimer:
     """Claims responses for a worker: `worker` says its id now."""
 
-    def __init__(
-        self, db: Database, runs: ActiveRuns, worker: Callable[[], str], metrics: WorkerMetrics = UNREAD
-    ) -> None:
+    def __init__(self, db: Database, runs: ActiveRuns, worker: Callable[[], str], metrics: WorkerMetrics) -> None:
         self._db = db
         self._metrics = metrics
         self._runs = runs

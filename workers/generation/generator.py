@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 
-from app.metrics.instruments import UNREAD, WorkerMetrics
+from app.metrics.instruments import WorkerMetrics
 from app.protocol.events.deltas import Finish, FinishReason
 from app.protocol.include import ENCRYPTED_REASONING
 from app.protocol.tasks import COMPACT, COUNT
@@ -31,31 +32,20 @@ from workers.mcp.sessions import McpSessions
 log = logging.getLogger("longhaul.runner")
 
 
+@dataclass(frozen=True, slots=True)
 class Generator:
     """Prepares runs and generates on one engine; everything goes through the journal."""
 
-    def __init__(
-        self,
-        db: Database,
-        engine: Engine,
-        slots: Slots,
-        model: ServedModel,
-        inputs: Inputs,
-        mcp_sessions: McpSessions,
-        journal: Journal,
-        clock: FlushClock,
-        metrics: WorkerMetrics = UNREAD,
-    ) -> None:
-        self._metrics = metrics
-        self._db = db
-        self._engine = engine
-        self._slots = slots
-        self._model = model
-        self._inputs = inputs
-        self._mcp_sessions = mcp_sessions
-        self._journal = journal
-        self._clock = clock
-        self._gate = SuspectGate()
+    db: Database
+    engine: Engine
+    slots: Slots
+    model: ServedModel
+    inputs: Inputs
+    mcp_sessions: McpSessions
+    journal: Journal
+    clock: FlushClock
+    metrics: WorkerMetrics
+    gate: SuspectGate = field(default_factory=SuspectGate)
 
     async def generate(self, run: Run) -> Outcome:
         """Generates from where the log ends. Raises Fenced, EngineDead, RequestAborted, EngineError and DamagedLog."""
@@ -66,26 +56,26 @@ class Generator:
         if run.row.attempt == 1:
             run.stream.accept()  # the API has committed this event, and nothing else is committed
         else:
-            await run.restore(self._db)
-        context = Context(self._inputs, run.row)
-        secrets = await self._inputs.secrets(run.row.project, request)
-        run.toolbox = self._mcp_sessions.toolbox(request, secrets, images=self._model.images)
+            await run.restore(self.db)
+        context = Context(self.inputs, run.row)
+        secrets = await self.inputs.secrets(run.row.project, request)
+        run.toolbox = self.mcp_sessions.toolbox(request, secrets, images=self.model.images)
         if ENCRYPTED_REASONING in request["include"]:
-            run.stream.seal_reasoning(await self._inputs.reasoning_seal(run.row.project))
-        writer = ChunkWriter(self._journal, run, self._clock)
+            run.stream.seal_reasoning(await self.inputs.reasoning_seal(run.row.project))
+        writer = ChunkWriter(self.journal, run, self.clock)
         if request.get("task") == COUNT:
             return await self._count(run, writer, context)
-        generator = TurnGenerator(self._engine, self._slots, self._gate, run, writer, self._metrics)
-        compaction = Compaction(self._engine, generator, self._model, run, writer, self._inputs)
+        generator = TurnGenerator(self.engine, self.slots, self.gate, run, writer, self.metrics)
+        compaction = Compaction(self.engine, generator, self.model, run, writer, self.inputs)
         if request.get("task") == COMPACT:
             end, usage = await compaction.summarise(await context.use(compaction.turn))
             return await writer.finish(end, Finish(FinishReason.STOP, usage))
-        parts = (run, writer, context, compaction, self._metrics)
-        return await TurnLoop(self._engine, generator, self._model, *parts).answer()
+        parts = (run, writer, context, compaction, self.metrics)
+        return await TurnLoop(self.engine, generator, self.model, *parts).answer()
 
     async def _count(self, run: Run, writer: ChunkWriter, context: Context) -> Outcome:
         """Generates nothing: the answer is the number of tokens in the prompt."""
         listed = None if run.toolbox is None else await all_listings(run.row.request, context, run.toolbox)
         created_at = int(run.row.created_at.timestamp())
-        tokens = await prompt_tokens(self._engine, self._model, run.row, created_at, context, listed)
+        tokens = await prompt_tokens(self.engine, self.model, run.row, created_at, context, listed)
         return await writer.finish(Parsed(), Finish(FinishReason.STOP, Usage(tokens), counted=True))

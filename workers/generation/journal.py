@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from app.aio import end_tasks
 from app.batching import Batcher
-from app.metrics.instruments import UNREAD, WorkerMetrics
+from app.metrics.instruments import WorkerMetrics
 from app.protocol.events.chunk import Chunk
 from app.protocol.text import type_and_places
 from app.sizes import is_large, weight
@@ -57,7 +57,7 @@ class Journal:
     others may hold, have commits of their own as well.
     """
 
-    def __init__(self, db: Database, pubsub: PubSub, metrics: WorkerMetrics = UNREAD) -> None:
+    def __init__(self, db: Database, pubsub: PubSub, metrics: WorkerMetrics) -> None:
         self._metrics = metrics
         self._db = db
         self._pubsub = pubsub

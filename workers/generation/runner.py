@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from app.aio import run_to_completion
 from app.dispatcher import Dispatcher
 from app.heavy import PROJECT
-from app.metrics.instruments import UNREAD, WorkerMetrics
+from app.metrics.instruments import WorkerMetrics
 from app.protocol.tasks import COUNT
 from app.store.responses import endings
 from app.store.rows import ResponseRow
@@ -29,7 +30,7 @@ from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 from workers.generation.turns.counter import Counter
 from workers.pace import Pace
-from workers.request_log import OFF, RequestLog
+from workers.request_log import RequestLog
 
 log = logging.getLogger("longhaul.runner")
 
@@ -37,47 +38,35 @@ _GOES_ON = frozenset({Outcome.RELEASED, Outcome.YIELDED, Outcome.FENCED})
 """Outcomes after which another attempt goes on with the response."""
 
 
+@dataclass(frozen=True, slots=True)
 class Runner:
     """Runs responses on one engine, each from its claim to its outcome."""
 
-    def __init__(
-        self,
-        claimer: Claimer,
-        runs: ActiveRuns,
-        generator: Generator,
-        errors: ErrorHandler,
-        dispatcher: Dispatcher,
-        pace: Pace,
-        slots: Slots,
-        node: str,
-        counter: Counter,
-        metrics: WorkerMetrics = UNREAD,
-        requests: RequestLog = OFF,
-    ) -> None:
-        """`slots` and `node` are for the pool: how many responses it may take, and from which list. `counter` is for
-        its commands."""
-        self.command_key = b""
-        """For the pool: it signs commands. Without it the worker obeys none."""
-        self._claimer = claimer
-        self._runs = runs
-        self._generator = generator
-        self._errors = errors
-        self._dispatcher = dispatcher
-        self._pace = pace
-        self.slots = slots
-        self.node = node
-        self.counter = counter
-        self._metrics = metrics
-        self._requests = requests
+    claimer: Claimer
+    runs: ActiveRuns
+    generator: Generator
+    errors: ErrorHandler
+    dispatcher: Dispatcher
+    pace: Pace
+    slots: Slots
+    """For the pool: how many responses it may take."""
+    node: str
+    """For the pool: from which list it takes them."""
+    command_key: bytes
+    """For the pool: it signs commands."""
+    counter: Counter
+    """For the pool's commands."""
+    metrics: WorkerMetrics
+    requests: RequestLog
 
     async def run(self, response_id: str) -> Outcome:
         """Runs the response to its outcome. Raises ResponseFailed if it failed, with the error of its row."""
-        row = await self._claimer.claim(response_id)
+        row = await self.claimer.claim(response_id)
         if row is None:
             return await self.discarded(response_id)
         PROJECT.set(row.project)
         if row.attempt == 1 and row.started_at is not None:
-            self._metrics.waited(row.priority, (row.started_at - row.inserted_at).total_seconds())
+            self.metrics.waited(row.priority, (row.started_at - row.inserted_at).total_seconds())
         with about(row.id, attempt=row.attempt, request_id=row.request_id):
             log.info("claimed")
             try:
@@ -90,10 +79,10 @@ class Runner:
 
     async def discarded(self, response_id: str) -> Outcome:
         """The message of this response led to no claim. If the response ended before, its flow is charged nothing."""
-        outcome, row = await self._claimer.why_not(response_id)
+        outcome, row = await self.claimer.why_not(response_id)
         if row is not None and row.status.final and row.attempt == 0:
-            self._dispatcher.correct_flow(row, 0, cut_short=True)
-            self._dispatcher.nudge(row.queue)  # it was counted among what this worker has
+            self.dispatcher.correct_flow(row, 0, cut_short=True)
+            self.dispatcher.nudge(row.queue)  # it was counted among what this worker has
         return outcome
 
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
@@ -104,7 +93,7 @@ class Runner:
         ended: list[str] = []
         for start in range(0, len(response_ids), endings.MAX_CANCELLED):
             batch = response_ids[start : start + endings.MAX_CANCELLED]
-            ended += await self._errors.cancel_all(batch)
+            ended += await self.errors.cancel_all(batch)
         return ended
 
     async def _supervise(self, row: ResponseRow) -> Outcome:
@@ -114,36 +103,36 @@ class Runner:
         assert task is not None
         run = Run.of(row, task)
         try:
-            with self._runs.registered(run):
+            with self.runs.registered(run):
                 try:
                     outcome: Outcome | None = await self._generate(run)
                 except (Exception, asyncio.CancelledError) as error:
-                    outcome = await run_to_completion(self._errors.handle(run, error))
+                    outcome = await run_to_completion(self.errors.handle(run, error))
         finally:
             # What only prepares a prompt has no slot, and the slot of one that yields is a stream's: no other may be
             # taken ahead for it.
             if run.row.request.get("task") != COUNT and not run.yielding:
-                self._pace.note_end()
+                self.pace.note_end()
             if run.toolbox is not None:
                 run.toolbox.close()
         try:
             if outcome is None:
-                outcome = await run_to_completion(self._errors.outcome(run))
+                outcome = await run_to_completion(self.errors.outcome(run))
             return outcome
         finally:  # also if the response failed, which raises
             how = "failed" if outcome is None else outcome.value
-            run.report(self._metrics, how, goes_on=outcome in _GOES_ON)
+            run.report(self.metrics, how, goes_on=outcome in _GOES_ON)
             if outcome not in _GOES_ON:
                 self._correct_flow(run)
-                self._requests.ended(run.row, run.stream.response, how, run.since_insert())
-            self._dispatcher.nudge(row.queue)  # its place is free
+                self.requests.ended(run.row, run.stream.response, how, run.since_insert())
+            self.dispatcher.nudge(row.queue)  # its place is free
 
     def _correct_flow(self, run: Run) -> None:
         usage = run.stream.response["usage"]
         used = run.used if usage is None else usage["total_tokens"]
-        self._dispatcher.correct_flow(run.row, used, run.seconds, cut_short=usage is None)
+        self.dispatcher.correct_flow(run.row, used, run.seconds, cut_short=usage is None)
 
     async def _generate(self, run: Run) -> Outcome:
         if why_cancelled() is not None:  # during the claim
             raise asyncio.CancelledError
-        return await self._generator.generate(run)
+        return await self.generator.generate(run)

@@ -132,7 +132,7 @@ async def test_the_request_log_has_figures_and_texts_only_if_asked(db: Database,
     for level in ("off", "summary", "full"):
         response_id = await sent(db, f"{secret} {'x' * MAX_TEXT}", temperature=0.5)
         async with worker(db, pubsub, tokens_per_delta=1000) as w:
-            w.runner._requests = RequestLog(level)  # type: ignore[arg-type]
+            w.runner = replace(w.runner, requests=RequestLog(level))  # type: ignore[arg-type]
             with logged() as found:
                 assert await w.run(response_id) is Outcome.COMPLETED
         lines[level] = found.of("longhaul.requests", response_id=response_id)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sqlalchemy import text
 
+from app.metrics.instruments import WorkerMetrics
 from app.protocol.status import Status
 from app.sizes import LARGE_BYTES
 from app.store.database import Database
@@ -41,7 +42,7 @@ async def test_a_large_response_is_claimed_with_others_and_read_alone(db: Databa
         assert of_large == LargeRow(large)
         assert isinstance(of_small, ResponseRow)
         again = await queued(db, input=LARGE)
-        row = await Claimer(db, ActiveRuns(), lambda: "w").claim(again)
+        row = await Claimer(db, ActiveRuns(), lambda: "w", WorkerMetrics()).claim(again)
     assert row is not None
     assert (row.id, row.attempt, row.worker, row.request["input"]) == (again, 1, "w", LARGE)
 

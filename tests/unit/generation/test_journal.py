@@ -10,6 +10,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
+from app.metrics.instruments import WorkerMetrics
 from app.protocol.events.chunk import Chunk
 from app.sizes import LARGE_BYTES
 from app.store import database
@@ -80,7 +81,7 @@ def redis() -> Redis:
 
 @pytest.fixture
 async def journal(postgres: Postgres, redis: Redis) -> AsyncIterator[Journal]:
-    made = Journal(cast(Database, None), cast(PubSub, redis))
+    made = Journal(cast(Database, None), cast(PubSub, redis), WorkerMetrics())
     yield made
     await made.close()
 
@@ -239,6 +240,6 @@ async def test_closing_does_not_wait_for_a_redis_that_never_answers(
             await asyncio.Event().wait()
 
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.01)
-    journal = Journal(cast(Database, None), cast(PubSub, NeverAnswering()))
+    journal = Journal(cast(Database, None), cast(PubSub, NeverAnswering()), WorkerMetrics())
     assert await journal.append(entry("a"))
     await journal.close()

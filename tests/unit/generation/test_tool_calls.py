@@ -10,6 +10,7 @@ import pytest
 
 from app.bounds import Bound
 from app.heavy import PROJECT
+from app.metrics.instruments import WorkerMetrics
 from tests.support.waiting import until
 from workers.formats.calls.hosted import HostedCall
 from workers.generation.turns import tool_calls
@@ -36,7 +37,7 @@ async def test_calls_of_all_responses_share_the_worker_s_bound_by_project(monkey
         PROJECT.set(project)
         history = SimpleNamespace(add_result=lambda *_: {}, results={})
         run: Any = SimpleNamespace(toolbox=Tools(), history=history)
-        runner = ToolCallRunner(run, SimpleNamespace(flush=nothing, drain=nothing), ())  # type: ignore[arg-type]
+        runner = ToolCallRunner(run, SimpleNamespace(flush=nothing, drain=nothing), (), WorkerMetrics())  # type: ignore[arg-type]
         await runner.run({number: HostedCall(project, "{}", "mcp", "s", "t") for number in range(MAX_CONCURRENT)})
 
     greedy = [asyncio.create_task(respond("a")) for _ in range(4)]

@@ -7,7 +7,7 @@ it seals the same text: sealing is deterministic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.protocol.events.deltas import Compacted, CompactionStart, FinishReason
 from app.protocol.events.table import State
@@ -40,33 +40,25 @@ class SummaryCut(EngineError):
         )
 
 
+@dataclass(frozen=True, slots=True)
 class Compaction:
     """Summarises the context of one response."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        generator: TurnGenerator,
-        model: ServedModel,
-        run: Run,
-        writer: ChunkWriter,
-        inputs: Inputs,
-    ) -> None:
-        self._engine = engine
-        self._model = model
-        self._run = run
-        self._writer = writer
-        self._inputs = inputs
-        self._generator = generator
+    engine: Engine
+    generator: TurnGenerator
+    model: ServedModel
+    run: Run
+    writer: ChunkWriter
+    inputs: Inputs
 
     async def turn(self, items: Sequence[Json]) -> Turn:
         """The turn that summarises these items. Raises what `plan_turn` and `build_turn` raise."""
-        request = summary_request(self._run.row.request, self._engine.context_length)
+        request = summary_request(self.run.row.request, self.engine.context_length)
         if request.get("task") != COMPACT:  # the client left the context to the server: it must fit
             request["truncation"] = "auto"
-        context = TurnContext(int(self._run.row.created_at.timestamp()))
+        context = TurnContext(int(self.run.row.created_at.timestamp()))
         shown = summary_items(items)
-        turn = await build_turn(await plan_turn(self._engine, self._model, request, shown, (), context), shown)
+        turn = await build_turn(await plan_turn(self.engine, self.model, request, shown, (), context), shown)
         return replace(turn, parser=lambda: SummaryParser(turn.parser()))
 
     async def summarise(self, turn: Turn) -> tuple[Parsed, Usage]:
@@ -74,10 +66,10 @@ class Compaction:
 
         Raises Fenced, EngineDead and EngineError.
         """
-        seal = await self._inputs.summary_seal(self._run.row.project)
+        seal = await self.inputs.summary_seal(self.run.row.project)
         if not self.is_begun():
-            self._writer.buffer(Parsed((CompactionStart(),)))
-        generated = await self._generator.generate(turn)
+            self.writer.buffer(Parsed((CompactionStart(),)))
+        generated = await self.generator.generate(turn)
         if generated.reason is FinishReason.LENGTH:
             raise SummaryCut(len(generated.tokens))
         assert isinstance(generated.parser, SummaryParser)
@@ -87,13 +79,13 @@ class Compaction:
 
     def is_begun(self) -> bool:
         """Whether an earlier attempt began the summary, and did not end it."""
-        return self._run.stream.state is State.COMPACTION
+        return self.run.stream.state is State.COMPACTION
 
     @property
     def threshold(self) -> int:
         """The most tokens of a prompt that need no compaction."""
-        asked: int | None = self._run.row.request["compaction"]["threshold"]
-        return self._engine.context_length * 3 // 4 if asked is None else asked
+        asked: int | None = self.run.row.request["compaction"]["threshold"]
+        return self.engine.context_length * 3 // 4 if asked is None else asked
 
     async def commit(self, turn: Turn) -> None:
         """Summarises by this turn, and commits the end of the summary: a later attempt goes on behind it.
@@ -101,14 +93,14 @@ class Compaction:
         Raises what `summarise` raises.
         """
         end, usage = await self.summarise(turn)
-        ended = EndedCompaction(len(self._run.stream.response["output"]) - 1, usage)
-        await self._writer.flush(end, ended.as_step())
-        self._run.history.end_compaction(ended)
+        ended = EndedCompaction(len(self.run.stream.response["output"]) - 1, usage)
+        await self.writer.flush(end, ended.as_step())
+        self.run.history.end_compaction(ended)
 
     async def compacted(self, items: Sequence[Json]) -> list[Json]:
         """The items after the compaction: its summary instead of all but the newest. Raises UnreadableItem."""
-        ended, newest = self._run.history.compaction, newest_items(items)
+        ended, newest = self.run.history.compaction, newest_items(items)
         assert ended is not None
-        summaries = [self._run.stream.response["output"][ended.index]]
-        (summary,) = await self._inputs.unseal(self._run.row.project, summaries)
+        summaries = [self.run.stream.response["output"][ended.index]]
+        (summary,) = await self.inputs.unseal(self.run.row.project, summaries)
         return [*(item for item in items[: len(items) - len(newest)] if is_kept(item)), summary, *newest]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -35,25 +36,17 @@ PLACES = 5
 _STOPPED = error_object("queue_timeout", "The worker that counted the tokens stopped; send the request again.")
 
 
+@dataclass(frozen=True, slots=True)
 class Counter:
     """Counts on one engine, beside all that runs there."""
 
-    def __init__(
-        self,
-        inputs: Inputs,
-        engine: Engine,
-        model: ServedModel,
-        mcp_sessions: McpSessions,
-        queue: TaskQueue,
-        pubsub: PubSub,
-    ) -> None:
-        self._inputs = inputs
-        self._engine = engine
-        self._model = model
-        self._mcp_sessions = mcp_sessions
-        self._queue = queue
-        self._pubsub = pubsub
-        self._places = Bound("counts", PLACES)
+    inputs: Inputs
+    engine: Engine
+    model: ServedModel
+    mcp_sessions: McpSessions
+    queue: TaskQueue
+    pubsub: PubSub
+    places: Bound = field(default_factory=lambda: Bound("counts", PLACES))
 
     async def count(self, key: str, project: str) -> None:
         """Counts the prompt under this key of Redis, and replies to whoever left it. Does nothing if it is gone."""
@@ -62,8 +55,8 @@ class Counter:
         with about(count_id):
             try:
                 async with asyncio.timeout(COUNT_SECONDS):
-                    with await self._places.wait(project):
-                        if (sealed := await self._queue.take_prompt(key)) is None:
+                    with await self.places.wait(project):
+                        if (sealed := await self.queue.take_prompt(key)) is None:
                             return
                         reply = await self._reply(project, sealed)
             except (TimeoutError, QueueUnavailable):
@@ -74,11 +67,11 @@ class Counter:
             await self._send(count_id, reply)
 
     async def _send(self, count_id: str, reply: Json) -> None:
-        await self._pubsub.publish([Chunk(count_id, 0, 0, 0, (), orjson.dumps(reply), final=True)])
+        await self.pubsub.publish([Chunk(count_id, 0, 0, 0, (), orjson.dumps(reply), final=True)])
 
     async def _reply(self, project: str, sealed: bytes) -> Json:
         try:
-            return {"tokens": await self.tokens(await self._inputs.prompt(project, sealed))}
+            return {"tokens": await self.tokens(await self.inputs.prompt(project, sealed))}
         except EngineDead:
             return {"error": _STOPPED}
         except EngineError as error:
@@ -89,12 +82,12 @@ class Counter:
 
     async def tokens(self, source: PromptSource) -> int:
         """Returns the tokens of the prompt, with the tools that its MCP servers list. Raises EngineError."""
-        context = Context(self._inputs, source)
-        secrets = await self._inputs.secrets(source.project, source.request)
-        toolbox = self._mcp_sessions.toolbox(source.request, secrets, images=self._model.images)
+        context = Context(self.inputs, source)
+        secrets = await self.inputs.secrets(source.project, source.request)
+        toolbox = self.mcp_sessions.toolbox(source.request, secrets, images=self.model.images)
         try:
             listed = None if toolbox is None else await all_listings(source.request, context, toolbox)
-            return await prompt_tokens(self._engine, self._model, source, source.created_at, context, listed)
+            return await prompt_tokens(self.engine, self.model, source, source.created_at, context, listed)
         finally:
             if toolbox is not None:
                 toolbox.close()

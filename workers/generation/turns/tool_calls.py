@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from app.aio import run_to_completion
 from app.bounds import Bound
 from app.heavy import PROJECT
-from app.metrics.instruments import UNREAD, WorkerMetrics
+from app.metrics.instruments import WorkerMetrics
 from app.protocol.events.deltas import ToolEnded
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.turn import Parsed
@@ -46,9 +46,7 @@ class ToolCallRunner:
     Calls are given by the indexes of their items.
     """
 
-    def __init__(
-        self, run: Run, writer: ChunkWriter, interrupted: Collection[int], metrics: WorkerMetrics = UNREAD
-    ) -> None:
+    def __init__(self, run: Run, writer: ChunkWriter, interrupted: Collection[int], metrics: WorkerMetrics) -> None:
         self._metrics = metrics
         self._run = run
         self._writer = writer

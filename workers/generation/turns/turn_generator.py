@@ -42,74 +42,72 @@ class GeneratedTurn:
     parser: TurnParser
 
 
+@dataclass(frozen=True, slots=True)
 class TurnGenerator:
     """Generates the turns of one response, one at a time."""
 
-    def __init__(
-        self, engine: Engine, slots: Slots, gate: SuspectGate, run: Run, writer: ChunkWriter, metrics: WorkerMetrics
-    ) -> None:
-        self._metrics = metrics
-        self._engine = engine
-        self._slots = slots
-        self._gate = gate
-        self._run = run
-        self._writer = writer
+    engine: Engine
+    slots: Slots
+    gate: SuspectGate
+    run: Run
+    writer: ChunkWriter
+    metrics: WorkerMetrics
 
     async def generate(self, turn: Turn) -> GeneratedTurn:
         """Generates the turn to its end. Its last deltas are not written yet: they go with what ends the turn."""
-        self._writer.count(len(turn.prompt), 0)
-        parser, committed = turn.parser(), self._run.history.tokens
+        self.writer.count(len(turn.prompt), 0)
+        parser, committed = turn.parser(), self.run.history.tokens
         # The events of committed tokens are known. Thousands of tokens would hold up all other streams.
         await off_loop(partial(parser.feed, committed), items=len(committed))
         tokens, cached, times = list(committed), 0, self._times()
-        before = sum(usage.input_tokens + usage.output_tokens for usage in self._run.history.usage)
-        self._run.used = before + len(turn.prompt) + len(tokens)
-        self._run.held = len(turn.prompt) + len(tokens) + min(turn.sampling.max_tokens or GROWTH, GROWTH)
-        self._run.can_continue = self._engine.can_continue(turn.sampling)
+        before = sum(usage.input_tokens + usage.output_tokens for usage in self.run.history.usage)
+        self.run.used = before + len(turn.prompt) + len(tokens)
+        self.run.held = len(turn.prompt) + len(tokens) + min(turn.sampling.max_tokens or GROWTH, GROWTH)
+        self.run.can_continue = self.engine.can_continue(turn.sampling)
         try:
-            async with self._writer.begun(), self._slots.taken(self._run), aclosing(self._deltas(turn)) as deltas:
+            async with self.writer.begun(), self.slots.taken(self.run), aclosing(self._deltas(turn)) as deltas:
                 async for delta in deltas:
                     times.note(len(delta.token_ids))
                     if delta.cached_tokens > cached:
-                        self._run.held -= delta.cached_tokens - cached
+                        self.run.held -= delta.cached_tokens - cached
                         cached = delta.cached_tokens
-                        self._writer.count(len(turn.prompt), cached)
+                        self.writer.count(len(turn.prompt), cached)
                     parsed = parser.feed(delta.token_ids, delta.logprobs)
                     reason = FinishReason.STOP if parser.ended else delta.finish_reason
                     if reason is not None:
                         break  # which ends it in the engine, too
                     tokens += parsed.tokens
-                    self._run.used += len(parsed.tokens)
-                    self._run.held += len(parsed.tokens)
-                    await self._writer.write(parsed)
+                    self.run.used += len(parsed.tokens)
+                    self.run.held += len(parsed.tokens)
+                    await self.writer.write(parsed)
                 else:
                     raise RequestAborted("it gave no reason")
         except (EngineError, RequestAborted):
-            await self._writer.flush()  # a failed response keeps what was generated, and the next attempt goes on there
+            await self.writer.flush()  # a failed response keeps what was generated, and the next attempt goes on there
             raise
         except asyncio.CancelledError:
-            if self._run.yielding:  # so does one that yields
-                await self._writer.flush()
+            if self.run.yielding:  # so does one that yields
+                await self.writer.flush()
             raise
         rest = parsed + parser.flush(cut=reason is FinishReason.LENGTH)
         usage = self._usage(turn, parser, cached)
-        self._metrics.read_prompt(usage.input_tokens, usage.cached_tokens)
+        self.metrics.read_prompt(usage.input_tokens, usage.cached_tokens)
         return GeneratedTurn(rest, (*tokens, *rest.tokens), reason, usage, parser)
 
     def left(self) -> AbstractContextManager[None]:
         """Around what the response waits for between two turns."""
-        return self._slots.left(self._run)
+        return self.slots.left(self.run)
 
     def _times(self) -> TokenTimes:
-        history = self._run.history
+        history = self.run.history
         has_tokens = history.tokens or history.turns or history.compaction is not None
-        return self._metrics.turn(None if has_tokens else self._run.since_insert, self._run.row.priority)
+        return self.metrics.turn(None if has_tokens else self.run.since_insert, self.run.row.priority)
 
     def _deltas(self, turn: Turn) -> AsyncGenerator[EngineDelta]:
-        row, history = self._run.row, self._run.history
+        row, history = self.run.row, self.run.history
 
         def request(tokens: Sequence[int]) -> AsyncGenerator[EngineDelta]:
-            return self._engine.generate(
+            return self.engine.generate(
                 f"{row.id}-{row.attempt}-{history.generations}-{len(tokens)}",
                 turn.prompt,
                 turn.sampling,
@@ -119,11 +117,11 @@ class TurnGenerator:
                 trace_headers=row.trace_headers or None,
             )
 
-        return self._gate.deltas(self._run, request, history.tokens)
+        return self.gate.deltas(self.run, request, history.tokens)
 
     def _usage(self, turn: Turn, parser: TurnParser, cached: int) -> Usage:
         # The engine of a later attempt may report committed tokens as cached prompt: they count as output.
         input_tokens = len(turn.prompt)
-        before = self._run.history.turns[-1].usage if self._run.history.turns else None
+        before = self.run.history.turns[-1].usage if self.run.history.turns else None
         tool_output = 0 if before is None else max(input_tokens - before.input_tokens - before.output_tokens, 0)
         return Usage(input_tokens, min(cached, input_tokens), parser.tokens, parser.reasoning_tokens, tool_output)

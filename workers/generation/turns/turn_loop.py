@@ -10,6 +10,7 @@ turn, or between two calls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -41,56 +42,50 @@ MAX_IDLE_TURNS = 4
 """Stop after this many consecutive turns that only call unknown tools, or search for tools that were found before."""
 
 
+@dataclass(slots=True)
 class TurnLoop:
     """Generates one response."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        generator: TurnGenerator,
-        model: ServedModel,
-        run: Run,
-        writer: ChunkWriter,
-        context: Context,
-        compaction: Compaction,
-        metrics: WorkerMetrics,
-    ) -> None:
-        self._engine = engine
-        self._model = model
-        self._run = run
-        self._writer = writer
-        self._context = context
-        self._history = run.history
-        self._calls = ToolCallRunner(run, writer, self._begun_calls(), metrics)
-        self._compaction = compaction
-        self._generator = generator
-        self._request: Mapping[str, Any] = run.row.request
+    engine: Engine
+    generator: TurnGenerator
+    model: ServedModel
+    run: Run
+    writer: ChunkWriter
+    context: Context
+    compaction: Compaction
+    metrics: WorkerMetrics
+    _calls: ToolCallRunner = field(init=False)
+    _request: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._calls = ToolCallRunner(self.run, self.writer, self._begun_calls(), self.metrics)
+        self._request = self.run.row.request
 
     async def answer(self) -> Outcome:
         """Runs the response to its end. Raises Fenced, EngineDead or EngineError."""
-        if self._run.toolbox is not None:
-            setup = McpSetup(self._run, self._writer, await self._context.use(setup_items), self._calls)
-            with self._generator.left():
+        if self.run.toolbox is not None:
+            setup = McpSetup(self.run, self.writer, await self.context.use(setup_items), self._calls)
+            with self.generator.left():
                 await setup.run()
         turn = await self._compact()
         while (reason := await self._run_calls()) is None:
             try:
                 turn = turn or await self._next_turn()
             except PromptTooLong:
-                if not self._history.turns:
+                if not self.run.history.turns:
                     raise
                 reason = FinishReason.LENGTH  # the tool results leave no room for an answer
                 break
-            generated = await self._generator.generate(turn)
+            generated = await self.generator.generate(turn)
             if not self._goes_on(generated):
                 return await self._finish_with(generated)
             await self._end_turn(generated)
             turn = None
-        return await self._finish(NOTHING, reason, self._history.usage)
+        return await self._finish(NOTHING, reason, self.run.history.usage)
 
     @property
     def _output(self) -> list[Json]:
-        output: list[Json] = self._run.stream.response["output"]
+        output: list[Json] = self.run.stream.response["output"]
         return output
 
     def _begun_calls(self) -> frozenset[int]:
@@ -99,7 +94,7 @@ class TurnLoop:
         Calls that are pending behind these belong to a turn that the model has not finished: nobody has made them.
         """
         setup = count_setup_items(self._output)
-        return frozenset(self._history.unanswered) | {index for index in self._run.stream.pending if index < setup}
+        return frozenset(self.run.history.unanswered) | {index for index in self.run.stream.pending if index < setup}
 
     async def _compact(self) -> Turn | None:
         """Puts a summary in place of all but the newest items, if the request asks for it and the prompt is too long.
@@ -107,21 +102,21 @@ class TurnLoop:
         A response does so once at most, before its first turn. A later attempt comes to the same prompt. Returns the
         first turn if the prompt is short enough, and nothing would be dropped of it.
         """
-        if self._history.compaction is None and await self._may_compact():
-            turn = None if self._compaction.is_begun() else await self._short_turn()
+        if self.run.history.compaction is None and await self._may_compact():
+            turn = None if self.compaction.is_begun() else await self._short_turn()
             if turn is not None:
                 return turn if self._request["truncation"] == "disabled" else None
-            await self._compaction.commit(await self._context.use(self._summary_turn))
-        if self._history.compaction is not None:
+            await self.compaction.commit(await self.context.use(self._summary_turn))
+        if self.run.history.compaction is not None:
             self._request = {**self._request, "previous_input_messages": None}
         return None
 
     async def _may_compact(self) -> bool:
-        if self._compaction.is_begun():
+        if self.compaction.is_begun():
             return True
-        if self._request.get("compaction") is None or self._history.tokens or self._history.turns:
+        if self._request.get("compaction") is None or self.run.history.tokens or self.run.history.turns:
             return False
-        return bool(self._request.get("previous_input_messages")) or await self._context.use(_has_older_items)
+        return bool(self._request.get("previous_input_messages")) or await self.context.use(_has_older_items)
 
     async def _short_turn(self) -> Turn | None:
         """The first turn with all items; None if it needs a compaction."""
@@ -129,14 +124,14 @@ class TurnLoop:
             turn = await self._next_turn(truncation="disabled")
         except PromptTooLong:
             return None
-        return turn if len(turn.prompt) <= self._compaction.threshold else None
+        return turn if len(turn.prompt) <= self.compaction.threshold else None
 
     async def _summary_turn(self, items: Sequence[Json]) -> Turn:
-        return await self._compaction.turn(self._with_setup(items))
+        return await self.compaction.turn(self._with_setup(items))
 
     def _with_setup(self, items: Sequence[Json]) -> list[Json]:
         """The items before the first turn."""
-        return [*items, *self._history.with_calls(self._output, 0, count_setup_items(self._output))]
+        return [*items, *self.run.history.with_calls(self._output, 0, count_setup_items(self._output))]
 
     async def _next_turn(self, **changed: Any) -> Turn:
         """The next turn, or the one that an earlier attempt began: the same at every attempt.
@@ -144,16 +139,16 @@ class TurnLoop:
         It holds nothing of the context: `messages` are left to `_messages`.
         """
         request = {**self._request, "enable_response_messages": False, **changed}
-        return await self._context.turn(self._shown, partial(self._plan, request))
+        return await self.context.turn(self._shown, partial(self._plan, request))
 
     async def _shown(self, items: Sequence[Json]) -> list[Json]:
-        if self._history.compaction is not None:
-            items = await self._compaction.compacted(items)
+        if self.run.history.compaction is not None:
+            items = await self.compaction.compacted(items)
         return self._with_setup(items)
 
     async def _plan(self, request: Mapping[str, Any], items: Sequence[Json]) -> TurnPlan:
-        context = TurnContext(int(self._run.row.created_at.timestamp()), listings_of(items))
-        return await plan_turn(self._engine, self._model, request, items, self._history.past(self._output), context)
+        context = TurnContext(int(self.run.row.created_at.timestamp()), listings_of(items))
+        return await plan_turn(self.engine, self.model, request, items, self.run.history.past(self._output), context)
 
     # -- the end of a turn ---------------------------------------------------------------------------------
 
@@ -166,31 +161,31 @@ class TurnLoop:
     def _is_spent(self, tokens: Sequence[int]) -> bool:
         """Whether no token is left for an answer to the calls."""
         max_tokens = self._request["max_output_tokens"]
-        return max_tokens is not None and self._history.spent + len(tokens) >= max_tokens
+        return max_tokens is not None and self.run.history.spent + len(tokens) >= max_tokens
 
     async def _end_turn(self, generated: GeneratedTurn) -> None:
         """Commits the end of the turn before any of its calls is made: a later attempt knows that they may have run."""
-        turns = self._history.turns
-        first = count_setup_items(self._output) + (self._history.compaction is not None)
+        turns = self.run.history.turns
+        first = count_setup_items(self._output) + (self.run.history.compaction is not None)
         start = turns[-1].stop if turns else first
-        self._writer.buffer(generated.rest + Parsed((TurnEnd(),)))
-        calls = dict(zip(sorted(self._run.stream.pending), generated.parser.calls, strict=True))
+        self.writer.buffer(generated.rest + Parsed((TurnEnd(),)))
+        calls = dict(zip(sorted(self.run.stream.pending), generated.parser.calls, strict=True))
         ended = EndedTurn(generated.tokens, start, len(self._output), generated.usage, calls)
-        self._history.end_turn(ended)
-        await self._writer.flush(NOTHING, ended.as_step())
-        await self._writer.drain()
+        self.run.history.end_turn(ended)
+        await self.writer.flush(NOTHING, ended.as_step())
+        await self.writer.drain()
 
     async def _run_calls(self) -> FinishReason | None:
         """Runs the calls of the last turn that have no result; returns how the response ends, None if it goes on."""
-        turns = self._history.turns
+        turns = self.run.history.turns
         if not turns:
             return None
         made = sum(len(turn.calls) for turn in turns[:-1])
         max_calls = self._request["max_tool_calls"] or DEFAULT_MAX_CALLS
         allowed = frozenset(list(turns[-1].calls)[: max(max_calls - made, 0)])
-        open_calls = self._history.unanswered
+        open_calls = self.run.history.unanswered
         if open_calls:
-            with self._generator.left():
+            with self.generator.left():
                 await self._calls.run({index: call for index, call in open_calls.items() if index in allowed})
         await self._calls.refuse({i: call for i, call in open_calls.items() if i not in allowed}, TOO_MANY)
         # OpenAI ignores calls beyond the limit. Here the model gets one message about them, then one more turn.
@@ -204,7 +199,7 @@ class TurnLoop:
 
     def _gets_nowhere(self) -> bool:
         """Whether the last turns called unknown tools alone, and their searches found no tool that was new."""
-        last = self._history.turns[-MAX_IDLE_TURNS:]
+        last = self.run.history.turns[-MAX_IDLE_TURNS:]
         calls = (call for turn in last for call in turn.calls.values())
         if len(last) < MAX_IDLE_TURNS or any(call.kind is not None for call in calls):
             return False
@@ -217,14 +212,14 @@ class TurnLoop:
         """Finishes with this turn as the last one."""
         # Calls that are not run for lack of tokens cut the response, whatever the engine says.
         reason = FinishReason.LENGTH if _asks_the_server(generated) else generated.reason
-        return await self._finish(generated.rest, reason, [*self._history.usage, generated.usage], generated.tokens)
+        return await self._finish(generated.rest, reason, [*self.run.history.usage, generated.usage], generated.tokens)
 
     async def _finish(
         self, rest: Parsed, reason: FinishReason, usage: Sequence[Usage], tokens: Sequence[int] = ()
     ) -> Outcome:
         """`tokens`: those of the last turn, if it is not in the history."""
         finish = Finish(reason, Usage.of(usage), await self._messages(tokens))
-        return await self._writer.finish(rest, finish, self._history.tool_results)
+        return await self.writer.finish(rest, finish, self.run.history.tool_results)
 
     async def _messages(self, tokens: Sequence[int]) -> Mapping[str, Any]:
         """`Finish.messages`: those of the next turn, with these tokens as its output.
