@@ -39,12 +39,14 @@ from workers.generation.runner import Runner
 from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 from workers.generation.turns.counter import Counter
-from workers.generation.turns.inputs import NO_LIMIT, Context, Inputs
+from workers.generation.turns.inputs import Context, Inputs
 from workers.mcp.sessions import McpSessions
 from workers.pace import Pace
 from workers.request_log import RequestLog
 
 MAX_CRASHES = 2
+NO_LIMIT = 2**62
+"""Bytes of a context."""
 STALLED_LEASES = 10_000
 """A loop that is slow must not end the process of the tests, however short a test's lease is."""
 
@@ -59,7 +61,7 @@ async def items_of(db: Database, row: ResponseRow, most_bytes: int = NO_LIMIT) -
     async def same(items: list[Json]) -> list[Json]:
         return items
 
-    return await Context(Inputs(db, most_bytes), row).use(same)
+    return await Context(Inputs(db, most_bytes, NO_LIMIT), row).use(same)
 
 
 class Job:
@@ -129,7 +131,7 @@ class Worker:
         self.lease = Lease(db, model, lease_seconds, self.runs, context_length, lambda: slots.offered, away=away)
         slots.changed = self.lease.renew_now
         self.dispatcher = dispatcher or NoDispatcher()
-        inputs = Inputs(db, held_bytes=held_context_bytes)
+        inputs = Inputs(db, NO_LIMIT, held_context_bytes)
         clock = FlushClock(events_per_second)
         queue = queue or TaskQueue(load_settings(REDIS_URL="redis://127.0.0.1:1"))
         self.counter = Counter(inputs, self.engine, model, self.mcp_sessions, queue, pubsub)

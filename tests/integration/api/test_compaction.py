@@ -26,7 +26,7 @@ from tests.support.api import MODEL, Api, served
 from tests.support.player import one, row_of
 from tests.support.sdk import check
 from tests.support.services import AS_OWNER
-from tests.support.worker import Worker, worker
+from tests.support.worker import NO_LIMIT, Worker, worker
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.turns.inputs import Inputs
 
@@ -77,7 +77,7 @@ async def test_a_compaction_item_stands_for_the_conversation(
     response_id = (await client.responses.create(model=MODEL, input=sent, background=True)).id
     kept = (await row_of(db, response_id)).request["input"][0]
     assert kept == item.model_dump(exclude_none=True) | {"status": "completed"}
-    (seen,) = await Inputs(db).unseal("default", [kept])
+    (seen,) = await Inputs(db, NO_LIMIT, NO_LIMIT).unseal("default", [kept])
     assert (seen["role"], seen["content"][0]["text"]) == ("user", f"{SUMMARY_HEAD}Summary of: /say A")
     assert await w.run(response_id) is Outcome.COMPLETED
 
@@ -121,7 +121,7 @@ class TestSealedReasoning:
         sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": thought["encrypted_content"]}
         row = await row_of(db, await api.background(input=[sent, {"role": "user", "content": "x"}]))
         assert row.request["input"][0]["encrypted_content"] == thought["encrypted_content"]
-        (seen, _) = await Inputs(db).unseal("default", row.request["input"])
+        (seen, _) = await Inputs(db, NO_LIMIT, NO_LIMIT).unseal("default", row.request["input"])
         assert seen["content"] == [{"type": "reasoning_text", "text": "Hm."}]
         assert await w.run(row.id) is Outcome.COMPLETED
 

@@ -27,7 +27,7 @@ class PaperInputs:
     """Stands for `Inputs`, without a database."""
 
     def __init__(self) -> None:
-        made = Inputs(cast(Database, None), held_bytes=MIB)
+        made = Inputs(cast(Database, None), MIB, MIB)
         self.contexts, self.calls = made.contexts, made.calls
         self.reads = 0
 

@@ -33,8 +33,6 @@ T = TypeVar("T")
 Items = Sequence[Json]
 Prepare = Callable[[Items], Awaitable[Items]]
 
-NO_LIMIT = 2**62
-
 
 class ContextLost(EngineError):
     """A response that this one continues was deleted."""
@@ -80,7 +78,7 @@ class UnreadableHeaders(EngineError):
 class Inputs:
     """Reads what responses are generated from: the same at every attempt. Waits for Postgres."""
 
-    def __init__(self, db: Database, most_bytes: int = NO_LIMIT, held_bytes: int = NO_LIMIT) -> None:
+    def __init__(self, db: Database, most_bytes: int, held_bytes: int) -> None:
         """`most_bytes` is the most that one response may continue, `held_bytes` the most that is held at once."""
         self._db = db
         self._most_bytes = most_bytes
