@@ -39,7 +39,7 @@ from workers.generation.errors import ErrorHandler
 from workers.generation.flush_clock import FlushClock
 from workers.generation.generator import Generator
 from workers.generation.journal import Journal
-from workers.generation.lease import Lease
+from workers.generation.lease import Lease, identity_of
 from workers.generation.runner import Runner
 from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
@@ -170,27 +170,22 @@ async def _claiming(
         pace = Pace()
         slots = Slots(engine.slots, pace, settings.worker_concurrency, cache_tokens=engine.cache_tokens)
         slots.offer(is_offering=False)  # until Celery takes messages
-        dispatcher = Dispatcher(db, queue, lambda: Ahead(lease.node, slots.ahead))
+        dispatcher = Dispatcher(db, queue, lambda: Ahead(node, slots.ahead))
         lease = Lease(
             db,
-            registered_as(model, engine),
+            identity_of(registered_as(model, engine), engine, node, slots.offered),
             settings.lease_seconds,
             runs,
-            engine.context_length,
-            lambda: slots.offered,
-            stop,
+            slots,
             readiness,
-            lambda: dispatcher.nudge(model.queue),
-            lambda: slots.away,
-            node,
-            engine.device,
-            slots.drain,
+            on_end=stop,
+            on_more_slots=lambda: dispatcher.nudge(model.queue),
         )
         stack.push_async_callback(lease.close)
         await lease.start()
         slots.changed = lease.renew_now
         metrics.watch(_figures(slots, runs))
-        metrics.name(lease.node, VERSION)
+        metrics.name(node, VERSION)
         stack.push_async_callback(dispatcher.close)
 
         most_context = 2 * settings.max_context_bytes  # requests were accepted under another bound, maybe

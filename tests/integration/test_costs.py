@@ -147,7 +147,7 @@ class System:
         self._pubsub = pubsub
         self._dispatcher = dispatcher
         self._valkey = valkey
-        own = worker_list(QUEUE, at_work.lease.node)
+        own = worker_list(QUEUE, at_work.node)
         self._lists = [f"{own}{kind}" for kind in Kind]
         self._read = 0
         """Chunks that the client has read of this response's stream."""

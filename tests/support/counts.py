@@ -41,7 +41,7 @@ async def counting(db: Database, pubsub: PubSub, url: str, **options: Any) -> As
 
 
 async def _obey(commands: Any, made: Worker, key: bytes, background: BackgroundTasks) -> None:
-    node = made.lease.node
+    node = made.node
     while True:
         message = orjson.loads((await commands.get_message(timeout=None))["data"])
         asked = orjson.loads(base64.b64decode(message["body"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from app.dispatcher import Dispatcher
 from app.metrics.instruments import WorkerMetrics
 from app.protocol.types import Json
+from app.queue.node import new_node
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.roles.rights import WORKER
@@ -21,6 +22,7 @@ from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
 from config.settings import load_settings
+from config.worker_readiness import WorkerReadiness
 from tests.support.roles import as_role
 from tests.support.scripted import SCRIPTED, ScriptedEngine
 from tests.support.tool_servers import tool_sessions
@@ -33,7 +35,7 @@ from workers.generation.errors import ErrorHandler
 from workers.generation.flush_clock import FlushClock
 from workers.generation.generator import Generator
 from workers.generation.journal import Journal
-from workers.generation.lease import Lease
+from workers.generation.lease import Lease, identity_of
 from workers.generation.outcome import Outcome
 from workers.generation.runner import Runner
 from workers.generation.runs import ActiveRuns
@@ -96,6 +98,24 @@ class NoDispatcher(Dispatcher):
         self.corrected.append((row.id, used, cut_short))
 
 
+def lease_of(
+    engine: Engine,
+    model: ServedModel,
+    db: Database,
+    seconds: float,
+    runs: ActiveRuns,
+    slots: Slots,
+    node: str,
+    readiness: WorkerReadiness | None = None,
+    on_end: Callable[[], None] = lambda: None,
+    on_more_slots: Callable[[], None] = lambda: None,
+) -> Lease:
+    """A lease that tells nobody what becomes of it, unless a test asks."""
+    identity = identity_of(model, engine, node, slots.offered)
+    shown = readiness or WorkerReadiness()
+    return Lease(db, identity, seconds, runs, slots, shown, on_end=on_end, on_more_slots=on_more_slots)
+
+
 class Worker:
     """The parts of a worker, without Celery."""
 
@@ -126,9 +146,9 @@ class Worker:
         self.runs = ActiveRuns()
         pace = Pace()
         slots = Slots(self.engine.slots, pace, limit or self.engine.slots, cache_tokens=self.engine.cache_tokens)
-        context_length, away = self.engine.context_length, lambda: slots.away
+        self.node = new_node(model.name)
         self.mcp_sessions = mcp_sessions or tool_sessions()
-        self.lease = Lease(db, model, lease_seconds, self.runs, context_length, lambda: slots.offered, away=away)
+        self.lease = lease_of(self.engine, model, db, lease_seconds, self.runs, slots, self.node)
         slots.changed = self.lease.renew_now
         self.dispatcher = dispatcher or NoDispatcher()
         inputs = Inputs(db, NO_LIMIT, held_context_bytes)
@@ -143,7 +163,7 @@ class Worker:
             dispatcher=self.dispatcher,
             pace=pace,
             slots=slots,
-            node=self.lease.node,
+            node=self.node,
             command_key=b"",
             counter=self.counter,
             metrics=metrics,

@@ -15,10 +15,9 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from app.aio import end_tasks
-from app.queue.node import new_node
 from app.store.database import Database, StoreUnavailable, retry_until_available
 from app.store.guards import HandOver
 from app.store.queue import workers as store
@@ -27,7 +26,9 @@ from app.store.responses import claims
 from config.logging.context import about
 from config.models import ServedModel
 from config.worker_readiness import WorkerReadiness
+from workers.engine.base import Engine
 from workers.generation.runs import ActiveRuns
+from workers.generation.slots import Slots
 from workers.whereabouts import whereabouts
 
 log = logging.getLogger("longhaul.lease")
@@ -47,17 +48,15 @@ HUNG = 1
 """Exit code of a worker whose loop hangs; the supervisor starts another."""
 
 
-def new_identity(
-    model: ServedModel, context_length: int, slots: int, node: str, lease: int, device: str | None
-) -> WorkerIdentity:
-    """The worker id for the process' lease of this number, from 1 on. Its node stays."""
+def identity_of(model: ServedModel, engine: Engine, node: str, slots: int) -> WorkerIdentity:
+    """The worker with its first lease. `model` is as its loaded engine knows it."""
     return WorkerIdentity(
-        id=node if lease == 1 else f"{node}#{lease}",
+        id=node,
         model=model.name,
         queue=model.queue,
         host=socket.gethostname(),
         pid=os.getpid(),
-        context_length=context_length,
+        context_length=engine.context_length,
         slots=slots,
         node=node,
         format=model.format,
@@ -66,7 +65,7 @@ def new_identity(
         default_sampling=model.default_sampling or {},
         efforts=model.efforts,
         refusals=model.refusals,
-        device=device,
+        device=engine.device,
         **asdict(whereabouts()),
     )
 
@@ -116,48 +115,34 @@ class Lease:
     Each heartbeat compares what runs here with what the worker owns. A run whose response belongs to another attempt
     is fenced now, not only at its next write. A response that is owned but does not run here is released.
 
-    `node` is the name that Celery has for the worker, `device` that of its devices.
-
-    `slots` says how many responses the worker runs at once now, 0 if it takes none, and `away` how many of both kinds
-    need none; each heartbeat says so in Postgres.
+    Each heartbeat tells Postgres what `slots` offers, and how many runs need no slot. It tells `slots` whether
+    operators drain the worker.
 
     On the worker's loop, `on_end` is called if the lease cannot be kept any more, because of a bug; `on_more_slots`
-    after Postgres has got more slots than before: what waits can be sent here; `on_drain` if operators have drained the
-    worker since the last heartbeat (True), or have given it back.
+    after Postgres has got more slots than before: what waits can be sent here.
     """
 
     def __init__(
         self,
         db: Database,
-        model: ServedModel,
+        identity: WorkerIdentity,
         seconds: float,
         runs: ActiveRuns,
-        context_length: int,
-        slots: Callable[[], int],
-        on_end: Callable[[], None] = lambda: None,
-        readiness: WorkerReadiness | None = None,
-        on_more_slots: Callable[[], None] = lambda: None,
-        away: Callable[[], tuple[int, int]] = lambda: (0, 0),
-        node: str | None = None,
-        device: str | None = None,
-        on_drain: Callable[[bool], None] = lambda _: None,
+        slots: Slots,
+        readiness: WorkerReadiness,
+        *,
+        on_end: Callable[[], None],
+        on_more_slots: Callable[[], None],
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
-        self.node = node or new_node(model.name)
-        """Name of this process: what is sent to it stays its own if a lease is lost."""
-        leases = itertools.count(1)
-        self._new_identity: Callable[[], WorkerIdentity] = lambda: new_identity(
-            model, context_length, slots(), self.node, next(leases), device
-        )
-        self._slots = slots
-        self._away = away
+        self._identity = identity
+        self._leases = itertools.count(2)
         self._seconds = seconds
         self._runs = runs
+        self._slots = slots
+        self._readiness = readiness
         self._on_end = on_end
         self._on_more_slots = on_more_slots
-        self._readiness = readiness or WorkerReadiness()
-        self._identity = self._new_identity()
-        self._on_drain = on_drain
         self._is_drained = False
         self._told_slots = 0
         """How many slots the last heartbeat told, those included that runs need not."""
@@ -299,7 +284,7 @@ class Lease:
     async def _heartbeat(self) -> bool:
         """False: Postgres did not answer."""
         claimed, running = self._runs.claimed_now(), dict(self._runs.attempts())
-        slots, away = self._slots(), self._away()
+        slots, away = self._slots.offered, self._slots.away
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 result = await store.heartbeat(self._db, self.worker, self._seconds, running, slots, away)
@@ -311,7 +296,7 @@ class Lease:
         except LeaseLost:
             log.error("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
             self._tell(self._runs.fence, running)
-            self._identity = self._new_identity()
+            self._identity = self._next_identity()
             self._present.clear()
             await self._register()
             self._tell(self._on_more_slots)
@@ -325,11 +310,16 @@ class Lease:
                 await self._release_orphaned({id_: n for id_, n in result.orphaned.items() if id_ not in claimed})
         return True
 
+    def _next_identity(self) -> WorkerIdentity:
+        """For another lease of this process. What is sent to it stays its own: its node is the same."""
+        before = self._identity
+        return replace(before, id=f"{before.node}#{next(self._leases)}", slots=self._slots.offered)
+
     def _note_drain(self, is_drained: bool) -> None:
         if is_drained is not self._is_drained:
-            log.info("operators drain %s" if is_drained else "operators have given %s back", self.node)
+            log.info("operators drain %s" if is_drained else "operators have given %s back", self._identity.node)
             self._is_drained = is_drained
-            self._tell(self._on_drain, is_drained)
+            self._tell(self._slots.drain, is_drained)
 
     def _show_ready(self) -> None:
         """The lease is new. A worker whose loop does not turn is not ready all the same."""

@@ -13,11 +13,13 @@ from app.store import servers
 from app.store.database import Database
 from app.store.queue import workers
 from tests.faults.proxy import HOST, Mode, Proxy
+from tests.support.scripted import ScriptedEngine
 from tests.support.waiting import until
-from tests.support.worker import scripted_model
+from tests.support.worker import lease_of, scripted_model
 from workers.generation import lease as module
-from workers.generation.lease import Lease
 from workers.generation.runs import ActiveRuns
+from workers.generation.slots import Slots
+from workers.pace import Pace
 
 
 async def test_a_worker_finds_the_new_primary_before_its_lease_ends_although_the_old_one_just_falls_silent(
@@ -32,7 +34,8 @@ async def test_a_worker_finds_the_new_primary_before_its_lease_ends_although_the
     for proxy in (old, new):
         await proxy.start()
     named = Database(f"postgresql://{url.username}:{url.password}@{HOST}:{old.port},{HOST}:{new.port}{url.path}")
-    lease = Lease(named, scripted_model(), 3.0, ActiveRuns(), 4096, lambda: 8)
+    model, slots = scripted_model(), Slots(8, Pace(), 8)
+    lease = lease_of(ScriptedEngine(model), model, named, 3.0, ActiveRuns(), slots, "scripted-1f2e3d4c@host")
     try:
         await lease.start()
         worker = lease.worker

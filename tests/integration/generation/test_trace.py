@@ -82,9 +82,9 @@ async def test_the_engine_gets_the_same_trace_at_each_attempt(
     found = await told(db, response_id)
     assert [(moment.what, moment.attempt, moment.worker) for moment in found.moments] == [
         ("accepted", None, None),
-        ("claimed", 1, dying.lease.node),
-        ("its worker died", 1, dying.lease.node),
-        ("claimed", 2, first.lease.node),
+        ("claimed", 1, dying.node),
+        ("its worker died", 1, dying.node),
+        ("claimed", 2, first.node),
         ("completed", None, None),
     ]
     assert (found.response.request_id, found.response.traceparent) == ("req_1", PARENT)
@@ -101,7 +101,7 @@ async def test_an_ordinary_response_has_no_history_and_tells_its_one_attempt(db:
     )
     assert row.history is None and row.same
     (claim,) = claims_in(await told(db, response_id))
-    assert (claim.attempt, claim.worker) == (1, w.lease.node)
+    assert (claim.attempt, claim.worker) == (1, w.node)
 
 
 async def test_a_yield_and_a_drain_are_told(db: Database) -> None:

@@ -16,15 +16,18 @@ from app.store.queue import workers as store
 from app.store.queue.workers import HeartbeatResult, LeaseLost
 from app.store.responses import claims
 from config.worker_readiness import WorkerReadiness
+from tests.support.scripted import ScriptedEngine
 from tests.support.waiting import until
-from tests.support.worker import scripted_model
+from tests.support.worker import lease_of, scripted_model
 from workers.generation import lease as module
 from workers.generation.lease import Lease, LoopWatch
 from workers.generation.runs import ActiveRuns
+from workers.generation.slots import Slots
 
 SECONDS = 0.06
 """The length of the lease: a heartbeat every 20 ms."""
 LIMIT = 30.0
+NODE = "scripted-1f2e3d4c@host"
 
 
 class Postgres:
@@ -118,15 +121,32 @@ class Shown(WorkerReadiness):
         self.is_hidden = True
 
 
+class PaperSlots:
+    """Slots as far as a lease knows them."""
+
+    def __init__(self) -> None:
+        self.offered = 8
+        self.away = (0, 0)
+        self.drained: list[bool] = []
+
+    def drain(self, is_drained: bool) -> None:
+        self.drained.append(is_drained)
+
+
+def paper_lease(postgres: Postgres, seconds: float, runs: ActiveRuns, slots: PaperSlots, **parts: Any) -> Lease:
+    model, db = scripted_model(), cast(Database, postgres)
+    return lease_of(ScriptedEngine(model), model, db, seconds, runs, cast(Slots, slots), NODE, **parts)
+
+
 @asynccontextmanager
 async def leased(
     postgres: Postgres,
     seconds: float = SECONDS,
     runs: ActiveRuns | None = None,
-    slots: Callable[[], int] = lambda: 8,
+    slots: PaperSlots | None = None,
     **parts: Any,
 ) -> AsyncIterator[Lease]:
-    lease = Lease(cast(Database, postgres), scripted_model(), seconds, runs or ActiveRuns(), 4096, slots, **parts)
+    lease = paper_lease(postgres, seconds, runs or ActiveRuns(), slots or PaperSlots(), **parts)
     try:
         await lease.start()
         yield lease
@@ -243,7 +263,7 @@ async def test_a_start_that_fails_or_is_cancelled_leaves_no_thread(
             pass
     assert threads() == []
     monkeypatch.setattr(store, "register", hang)
-    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), 4096, lambda: 8)
+    lease = paper_lease(postgres, SECONDS, ActiveRuns(), PaperSlots())
     starting = asyncio.create_task(lease.start())
     await until(registering.is_set)
     starting.cancel()
@@ -257,31 +277,31 @@ async def test_a_lost_lease_is_replaced_by_one_under_a_new_id_of_the_same_node(p
         first = lease.worker
         postgres.errors.append(LeaseLost("gone"))
         await until(lambda: len(postgres.registered) == 2)
-        assert postgres.registered == [first, lease.worker] == [lease.node, f"{lease.node}#2"]
-        assert postgres.nodes == [lease.node] * 2
+        assert postgres.registered == [first, lease.worker] == [NODE, f"{NODE}#2"]
+        assert postgres.nodes == [NODE] * 2
 
 
 async def test_a_change_of_the_slots_is_told_at_once_and_not_only_at_the_next_heartbeat(postgres: Postgres) -> None:
-    slots = 8
-    async with leased(postgres, 3600.0, slots=lambda: slots) as lease:
+    slots = PaperSlots()
+    async with leased(postgres, 3600.0, slots=slots) as lease:
         await until(lambda: postgres.slots == [8])
-        slots = 0
+        slots.offered = 0
         lease.renew_now()
         await until(lambda: postgres.slots == [8, 0])
         await until(lambda: not lease._changed.is_set())
-        slots = 8
+        slots.offered = 8
         lease.renew_now()
         await until(lambda: postgres.slots == [8, 0, 8])
     lease.renew_now()  # as a part of a worker does that ends after its lease
 
 
 async def test_what_waits_is_dispatched_once_postgres_knows_of_more_slots(postgres: Postgres) -> None:
-    slots = 0
+    slots = PaperSlots()
+    slots.offered = 0
     known: list[int] = []
 
     async def tell(count: int) -> None:
-        nonlocal slots
-        slots, before = count, len(postgres.slots)
+        slots.offered, before = count, len(postgres.slots)
         await until(lambda: not lease._changed.is_set())
         lease.renew_now()
         await until(lambda: len(postgres.slots) > before)
@@ -289,7 +309,7 @@ async def test_what_waits_is_dispatched_once_postgres_knows_of_more_slots(postgr
     def note() -> None:
         known.append(postgres.slots[-1])
 
-    async with leased(postgres, 3600.0, slots=lambda: slots, on_more_slots=note) as lease:
+    async with leased(postgres, 3600.0, slots=slots, on_more_slots=note) as lease:
         await until(lambda: postgres.slots == [0])
         await tell(8)
         await until(lambda: known == [8])
@@ -304,12 +324,12 @@ async def test_what_waits_is_dispatched_once_postgres_knows_of_more_slots(postgr
 async def test_the_worker_is_told_once_that_operators_drain_it_and_once_that_they_have_given_it_back(
     postgres: Postgres,
 ) -> None:
-    told: list[bool] = []
-    async with leased(postgres, on_drain=told.append):
+    slots = PaperSlots()
+    async with leased(postgres, slots=slots):
         for is_drained in (True, False):
             postgres.is_drained, before = is_drained, postgres.beats
             await until(lambda before=before: postgres.beats > before + 3)
-        assert told == [True, False]
+        assert slots.drained == [True, False]
 
 
 async def test_a_new_identity_registers_only_under_its_own_lock(postgres: Postgres) -> None:
