@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_COUNTS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "tool_output_tokens")
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -22,11 +24,9 @@ class Usage:
     @classmethod
     def of(cls, turns: Sequence[Usage]) -> Usage:
         """Returns the sum over `turns`; it keeps them if there is more than one."""
-        return cls(
-            input_tokens=sum(turn.input_tokens for turn in turns),
-            cached_tokens=sum(turn.cached_tokens for turn in turns),
-            output_tokens=sum(turn.output_tokens for turn in turns),
-            reasoning_tokens=sum(turn.reasoning_tokens for turn in turns),
-            tool_output_tokens=sum(turn.tool_output_tokens for turn in turns),
-            turns=tuple(turns) if len(turns) > 1 else (),
-        )
+        sums = {name: sum(getattr(turn, name) for turn in turns) for name in _COUNTS}
+        return cls(**sums, turns=tuple(turns) if len(turns) > 1 else ())
+
+    def counts(self) -> dict[str, int]:
+        """Its numbers by their names, without those of its turns."""
+        return {name: getattr(self, name) for name in _COUNTS}

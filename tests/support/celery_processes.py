@@ -87,7 +87,6 @@ class Worker(ForkedProcess):
     def __init__(self, redis_url: str, folder: Path, name: str = "w1", concurrency: int = 64, **env: str) -> None:
         args = ["--quiet", "-A", "tests.support.queue_app:celery", "worker"]
         args += ["-Q", QUEUE, "-c", str(concurrency), "-n", f"{name}@test", "-l", "INFO"]
-        args += ["--without-gossip", "--without-mingle"]
         env = {"REDIS_URL": redis_url, "LONGHAUL_SHUTDOWN_GRACE_SECONDS": "2", "PRETEND_NODE": name, **env}
         self._redis_url, self._name = redis_url, f"{name}@test"
         super().__init__(args, env, folder / f"{name}.log", CELERY)

@@ -22,12 +22,6 @@ from app.protocol.usage import Usage
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.turn import PastTurn
 
-_COUNTS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "tool_output_tokens")
-
-
-def _counts_of(usage: Usage) -> Json:
-    return {name: getattr(usage, name) for name in _COUNTS}
-
 
 @dataclass(frozen=True, slots=True)
 class EndedTurn:
@@ -46,7 +40,7 @@ class EndedTurn:
         return {
             "end": {
                 "items": [self.start, self.stop],
-                "usage": _counts_of(self.usage),
+                "usage": self.usage.counts(),
                 "calls": {str(index): call.as_json() for index, call in self.calls.items()},
             }
         }
@@ -67,7 +61,7 @@ class EndedCompaction:
     usage: Usage
 
     def as_step(self) -> Json:
-        return {"compaction": {"index": self.index, "usage": _counts_of(self.usage)}}
+        return {"compaction": {"index": self.index, "usage": self.usage.counts()}}
 
     @classmethod
     def from_step(cls, step: Json) -> EndedCompaction:

@@ -244,7 +244,7 @@ def load_front(model: ServedModel) -> Front:
     try:
         config = configuration.config_of(engine_args(model))
         if model.harmony:
-            check_vocabulary(model, configuration.tokenizer_of(config))
+            check_vocabulary(model, configuration.tokenizer_of(config.model_config))
         llm = NoEngine(config)
     except ConfigError:
         raise

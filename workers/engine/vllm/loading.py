@@ -47,7 +47,7 @@ def fitted(model: ServedModel) -> tuple[ServedModel, list[str]]:
     """
     try:
         config = configuration.model_config_of(engine_args(replace(model, reasoning_parser=None)))
-        tokenizer = configuration.tokenizer_of_model(config)
+        tokenizer = configuration.tokenizer_of(config)
     except Exception:  # vLLM's start says it better
         return model, []
     reasons = []
@@ -95,7 +95,7 @@ def _unread(fit: Fit) -> str:
 def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     """Starts the engine's processes. Raises ConfigError, and whatever vLLM raises."""
     config = configuration.config_of(args)
-    tokenizer = configuration.tokenizer_of(config)
+    tokenizer = configuration.tokenizer_of(config.model_config)
     if model.harmony:
         check_vocabulary(model, tokenizer)
     can_force = configuration.add_forcing(config)

@@ -58,30 +58,26 @@ class StringArgumentReader:
     def __init__(self, key: str = INPUT_ARGUMENT) -> None:
         self._key = key
         self._whole_head, self._head = _heads(key)
-        self._state = State.HEAD
+        self.state = State.HEAD
         self._text = ""
         """Text that is not read yet: a head, or a part of a sign."""
 
-    @property
-    def state(self) -> State:
-        return self._state
-
     def feed(self, text: str) -> str:
         self._text += text
-        if self._state is State.HEAD:
+        if self.state is State.HEAD:
             self._read_head()
-        if self._state is State.STRING:
+        if self.state is State.STRING:
             return self._read_string()
-        if self._state is State.RAW:
+        if self.state is State.RAW:
             return self.flush()
         return ""
 
     def flush(self) -> str:
         """What is left at the end of the call: nothing, if the string came first and was passed on."""
         text, self._text = self._text, ""
-        if self._state is State.OBJECT:
+        if self.state is State.OBJECT:
             return self._value_in(text)
-        return text if self._state is State.RAW else ""
+        return text if self.state is State.RAW else ""
 
     def _value_in(self, text: str) -> str:
         try:
@@ -93,9 +89,9 @@ class StringArgumentReader:
 
     def _read_head(self) -> None:
         if (head := self._whole_head.match(self._text)) is not None:
-            self._state, self._text = State.STRING, self._text[head.end() :]
+            self.state, self._text = State.STRING, self._text[head.end() :]
         elif self._head.fullmatch(self._text) is None:
-            self._state = State.OBJECT if self._text.lstrip().startswith("{") else State.RAW
+            self.state = State.OBJECT if self._text.lstrip().startswith("{") else State.RAW
 
     def _read_string(self) -> str:
         """Models also write line ends, and escapes that JSON does not know: these stand for themselves."""
@@ -103,7 +99,7 @@ class StringArgumentReader:
         assert whole is not None
         self._text = self._text[whole.end() :]
         if self._text.startswith('"'):
-            self._state, self._text = State.DONE, ""
+            self.state, self._text = State.DONE, ""
         known = _ESCAPE.sub(lambda escape: escape[1] or escape[0], whole[0])
         string: str = json.loads(f'"{known}"', strict=False)
         return _LONE.sub("\ufffd", string)

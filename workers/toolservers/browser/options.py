@@ -31,10 +31,6 @@ class SearchOptions(BaseModel):
     country: Annotated[str, Field(max_length=256)] = ""
     """The user's country: its two letters in ISO 3166, if the caller keeps to OpenAI's documentation."""
 
-    @property
-    def limits_domains(self) -> bool:
-        return bool(self.allowed_domains or self.blocked_domains)
-
     def allow(self, url: str) -> bool:
         """Whether the page may be found and opened. A domain stands for its subdomains, too."""
         try:
