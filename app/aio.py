@@ -82,7 +82,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._lines: dict[str | None, deque[asyncio.Future[None]]] = {}
-        """Who waits, for each project that has had its piece of this turn."""
+        """The waiters of each project that has had its piece of this turn."""
 
     async def take(self, project: str | None) -> None:
         """Returns when the caller may go on, which it does until it waits for something else."""

@@ -18,7 +18,7 @@ CLOSE_SECONDS = 2.0
 
 
 class Announcer:
-    """Whoever is not told finds it in Postgres: so nothing here raises, and no caller has to wait."""
+    """Announces endings. A reader that misses an announcement finds the ending in Postgres: nothing here raises."""
 
     def __init__(self, pubsub: PubSub, queue: TaskQueue, endings: prometheus_client.Counter | None = None) -> None:
         self._endings = endings or outside_endings()

@@ -65,7 +65,7 @@ class Batcher(Generic[T, R]):
         self._recover = recover
         self._waiting: list[_Place[T, R]] = []
         self._postponed: set[_Place[T, R]] = set()
-        """What is tried again later."""
+        """The items that are tried again later."""
         self._closed = False
         self._worker: asyncio.Task[None] | None = None
 

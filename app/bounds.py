@@ -50,7 +50,7 @@ class ShareReached(BoundReached):
 
 
 class Holding:
-    """What one request holds of a bound. It is given back by `release`, or at the end of a `with`."""
+    """One request's part of a bound. It is given back by `release`, or at the end of a `with`."""
 
     __slots__ = ("_bound", "counted", "project")
 
@@ -133,9 +133,9 @@ class Bound:
         self._shares = shares
         self._kept = total // OPERATORS_PART if shares and operators else 0
         self._projects: dict[str | None, int] = {}
-        """What each project holds, if there are shares."""
+        """The sum of each project's holdings, if there are shares."""
         self._lines: dict[str | None, deque[_Waiter]] = {}
-        """Who waits, in a line for each project. The first project has the next turn."""
+        """The waiters, in a line for each project. The first project has the next turn."""
 
     def take(self, project: str | None, size: int = 1) -> Holding:
         """Returns a holding of `size`. Raises TotalReached and ShareReached."""

@@ -79,7 +79,7 @@ _VERSION = typer.Option("--version", callback=_show_version, is_eager=True, help
 
 @cli.callback()
 def _options(_: Annotated[bool, _VERSION] = False) -> None:
-    """What every command takes."""
+    """The options of every command."""
 
 
 def _settings(**overrides: Any) -> Settings:

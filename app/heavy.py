@@ -20,7 +20,7 @@ from app.sizes import is_large
 T = TypeVar("T")
 
 PROJECT: ContextVar[str | None] = ContextVar("project", default=None)
-"""Whose work the running task does: heavy work takes turns by it. The API sets it for a request, a worker for a run."""
+"""The project of the running task: heavy work takes turns by it. The API sets it for a request, a worker for a run."""
 
 
 class Threads:

@@ -17,7 +17,7 @@ import orjson
 K = TypeVar("K")
 
 LARGE_BYTES = 256 * 1024
-"""More is large. As JSON it takes a millisecond to parse, as events four to replay; 8 MB of JSON take 30."""
+"""More bytes are large. As JSON they take a millisecond to parse, as events four to replay; 8 MB of JSON take 30."""
 MANY_ITEMS = 500
 """More items and parts of their content are large, too, however short: to prepare them takes two milliseconds."""
 WEIGHT_BYTES = 64 * 1024
@@ -32,7 +32,7 @@ def is_large(size: int, items: int = 0) -> bool:
 PARSED_FACTOR = 7
 """How many times their bytes bodies take in memory, once they are objects, and those of the worst JSON 40 times."""
 VALUE_BYTES = 80
-"""What a value takes while JSON is parsed, and an object three times."""
+"""Bytes that a value takes while JSON is parsed; an object takes three times as many."""
 
 
 def parsed_size(body: bytes) -> int:
@@ -42,7 +42,7 @@ def parsed_size(body: bytes) -> int:
 
 
 def weight(size: int) -> int:
-    """What a thing of `size` bytes counts in a batch."""
+    """The weight in a batch of a thing of `size` bytes."""
     return 1 + size // WEIGHT_BYTES
 
 

@@ -37,7 +37,7 @@ DEFAULT_OVERLAP_SECONDS = 86400.0
 
 
 class Administration:
-    """What operators do with projects and keys. Every method raises AdministrationError and StoreUnavailable.
+    """The operators' changes of projects and keys. Every method raises AdministrationError and StoreUnavailable.
 
     The models of requests have checked what is a number, a tier or a list's length.
     """
@@ -111,7 +111,7 @@ class Administration:
         return row
 
     async def archive_project(self, project_id: str) -> ProjectRow:
-        """From now on the project's keys are refused. What it has in the background runs to its end."""
+        """Archives a project: its keys are refused from now on. Its background responses run to their end."""
         if project_id == DEFAULT_PROJECT:
             raise AdministrationError("the project 'default' cannot be archived; revoke its keys", "project_id")
         async with self._changes.begin() as change:

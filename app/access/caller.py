@@ -1,4 +1,4 @@
-"""Who sent a request, and what that caller may do."""
+"""The caller of a request, and what it may do."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Caller:
     """None: an operator, or an unknown caller."""
     scopes: frozenset[Scope]
     key_id: str | None = None
-    """None: nobody asked for a key."""
+    """None: no key was asked for."""
 
     @property
     def own_project(self) -> str:

@@ -44,7 +44,7 @@ class AuditType(Enum):
 
 
 class AdministrationError(Exception):
-    """What was asked for cannot be. The message is one line for the operator; `param` names the field at fault."""
+    """The change is not possible. The message is one line for the operator; `param` names the field at fault."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class AdministrationError(Exception):
 
 
 class NothingThere(AdministrationError):
-    """There is no project, service account or key of that id."""
+    """No project, service account or key has that id."""
 
 
 @dataclass(frozen=True, slots=True)

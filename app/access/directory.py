@@ -28,9 +28,9 @@ DOORBELL = "access"
 
 POLL_SECONDS = 4.0
 PAUSE_SECONDS = 0.1
-"""Between two looks, however often the doorbell rings."""
+"""Pause between two looks, however often the doorbell rings."""
 LOOKUP_PAUSE_SECONDS = 0.05
-"""Between two queries for keys that are not known: guessing keys makes them no more frequent."""
+"""Pause between two queries for unknown keys: guessing keys makes the queries no more frequent."""
 MAX_LOOKUPS = 1024
 """Keys of one such query."""
 MAX_UNKNOWN = 10_000
@@ -38,7 +38,7 @@ MAX_UNKNOWN = 10_000
 IDLE_SECONDS = 3600.0
 """A key that was not used for so long is forgotten until it is used again; a project with the last of its keys."""
 NOTE_SECONDS = 30.0
-"""Between two notes of when keys were used last."""
+"""Interval at which the last use of keys is noted."""
 
 
 class Directory:

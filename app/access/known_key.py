@@ -43,7 +43,7 @@ class KnownKey:
             self._expiry = asyncio.get_running_loop().call_later(row.remaining_seconds, self.end, EXPIRED)
 
     def end(self, refusal: str) -> None:
-        """From now on the key is refused, and what it has open ends."""
+        """Ends the key: it is refused from now on, and its open requests end."""
         self.forget()
         if self.refusal is None:
             self.refusal = refusal

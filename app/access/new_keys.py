@@ -1,4 +1,4 @@
-"""What keys have in common, whoever makes them: their checks, and how one is made."""
+"""How a key is checked and made, whoever makes it."""
 
 from __future__ import annotations
 

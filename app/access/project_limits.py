@@ -1,4 +1,4 @@
-"""What a project may use at most: how operators set it, within one change."""
+"""How operators set a project's limits, within one change."""
 
 from __future__ import annotations
 

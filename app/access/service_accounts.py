@@ -12,7 +12,7 @@ from app.store.tenants.service_accounts import AccountRow
 
 
 class ServiceAccounts:
-    """What operators do with service accounts. Every method raises AdministrationError and StoreUnavailable."""
+    """The operators' changes of service accounts. Every method raises AdministrationError and StoreUnavailable."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -42,7 +42,7 @@ class ServiceAccounts:
         return await self.get(project, account_id)
 
     async def delete(self, project: str, account_id: str) -> None:
-        """Its keys are refused from now on, and what they have open ends."""
+        """Ends the account's keys: they are refused from now on, and their open requests end."""
         async with self._changes.begin() as change:
             await self._locked(change, project, account_id)
             await service_accounts.revoke(change.connection, account_id)

@@ -30,7 +30,7 @@ NO_TRACE = TraceContext()
 
 
 def trace_context(parents: Sequence[str], states: Sequence[str]) -> TraceContext:
-    """What the values of the headers say, or NO_TRACE if `traceparent` is not valid: the standard has it ignored then.
+    """Returns the trace that the headers name, or NO_TRACE if `traceparent` is not valid, as the standard wants it.
 
     A `tracestate` that is not valid, or too long to be kept, is left out.
     """

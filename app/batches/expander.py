@@ -33,8 +33,8 @@ log = logging.getLogger("longhaul.batches")
 
 STEP_LINES = 256
 STEP_BYTES = 4 * 1024 * 1024
-"""What the lines of one transaction weigh, with what their files and references bring in. The one that weighs more is
-the last of its step."""
+"""Bytes of the lines of one transaction, with their files and references. The line that exceeds them is the last of its
+step."""
 STEP_SECONDS = 2.0
 """How long a step takes lines, some of which read large files; then another batch may have the place."""
 GIVEN_UP = 10
@@ -46,7 +46,7 @@ what begins until the next look at the batch is there. The others wait in the fi
 WAITS = (StoreUnavailable, BoundReached, Unavailable)
 """Errors after which a line waits: it may do better later."""
 SKIPPED_LINES = 5000
-"""So many lines that never run are noted together."""
+"""Number of lines that never run and are noted in one transaction."""
 
 
 Dispatch = Callable[[str], Awaitable[None]]

@@ -23,7 +23,7 @@ from app.streaming.pubsub import PubSub
 FOLLOW_SECONDS = 2.0
 """How often they look without a ring: Redis may have lost it."""
 PAUSE_SECONDS = 0.1
-"""Between two looks at least."""
+"""The shortest pause between two looks."""
 
 
 def doorbell_of(batch_id: str) -> str:
@@ -48,7 +48,7 @@ class _Watch:
         self.news = asyncio.Event()
         """Set, and replaced, at the next look."""
         self.reading: dict[int, asyncio.Task[_Page]] = {}
-        """What is being read, by the number that it begins behind."""
+        """The reads under way, by the number that each begins behind."""
 
 
 class Followers:

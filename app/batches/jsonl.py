@@ -22,9 +22,9 @@ class RawLine:
     """A line of a file that is not blank."""
 
     number: int
-    """From 1 on, as editors count: blank lines have numbers, too."""
+    """The line's number, as editors count: from 1 on, blank lines included."""
     data: bytes | None
-    """Without its end; None: it is longer than lines may be."""
+    """The line without its LF or CRLF; None: it is longer than lines may be."""
     end: int
     """The offset in the file of the byte behind the line and its end: whoever goes on there has read it."""
 

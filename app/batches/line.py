@@ -28,7 +28,7 @@ log = logging.getLogger("longhaul.batches")
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], ResponseRequest]] = MappingProxyType(
     {RESPONSES: checked_request, CHAT: chat_request}
 )
-"""What a line's body is read as, by the endpoint of its batch."""
+"""The reader of a line's body, by the endpoint of its batch."""
 
 MAX_CUSTOM_ID_CHARS = 512
 
@@ -44,10 +44,10 @@ _REFUSED = {
 
 @dataclass(eq=False)
 class LineError(Exception):
-    """What is wrong with a line, as `errors` of its batch says it."""
+    """An error of a line, as `errors` of its batch has it."""
 
     line: int | None
-    """None: it is about the whole file."""
+    """The line's number; None: the error is about the whole file."""
     code: str
     message: str
     param: str | None = None

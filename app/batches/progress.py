@@ -1,4 +1,4 @@
-"""What carries batches on: validates them, expands them, numbers results, writes files, ends what is cancelled or due.
+"""Carries batches on: validates and expands them, numbers results, writes files, ends those that are cancelled or due.
 
 Each step is one transaction, and looks at the batch's row under its lock: copies of maintenance may work on the same
 batch, and one that dies in the middle leaves nothing half done.

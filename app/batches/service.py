@@ -35,9 +35,9 @@ MAX_BYTES = 200 * 1024 * 1024
 """Largest file of a batch, as at OpenAI. A batch of more lines than there may have LINE_BYTES for each."""
 LINE_BYTES = 4096
 MAX_LOOKS = 5000
-"""Who wait for ends of batches, and are answered by one statement."""
+"""Number of waiters for ends of batches that one statement answers."""
 _SENT = ("endpoint", "input_file", "completion_window", "metadata", "output_seconds")
-"""What a client says of a new batch."""
+"""A client's fields of a new batch."""
 
 
 class BatchService:

@@ -41,7 +41,7 @@ MAX_ERRORS = 1000
 
 @dataclass(slots=True)
 class Validation:
-    """What is known of a file so far. Add its lines in their order."""
+    """The findings of a file so far. Add its lines in their order."""
 
     endpoint: str
     max_lines: int
@@ -53,7 +53,7 @@ class Validation:
     errors: list[LineError] = field(default_factory=list)
     """The first ones."""
     models: set[str] = field(default_factory=set)
-    """What the requests name."""
+    """The models that the requests name."""
     queue: str | None = None
     """Queue of the last good line. Operators see the lines in the file there until one of the batch is a response."""
     _seen: dict[bytes, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Validation:
         return self.total > self.max_lines
 
     def problems(self) -> list[LineError]:
-        """What is wrong with the file, once all of it was added; nothing: the batch may run."""
+        """The file's errors, once all of its lines were added; without any, the batch may run."""
         if self.is_over:
             message = f"The file has more than {self.max_lines} requests, the most of one batch."
             return [LineError(None, "too_many_requests", message)]
@@ -112,11 +112,11 @@ class _Check:
 
     validation: Validation
     claim: datetime | None = None
-    """Whose claim it is: until when it holds."""
+    """The end of the claim, which also names it."""
     number: int = 0
     """Number of the last line."""
     end: int = 0
-    """Where in the file the next one begins."""
+    """The offset in the file of the next line."""
 
 
 class Validator:
@@ -196,7 +196,7 @@ class Validator:
             raise _Lost
 
     async def _check(self, batch: BatchRow, validation: Validation, raw: RawLine, accepts: LineCheck) -> None:
-        """What nobody foresaw in a line is that line's error, and logged for the first one of the batch."""
+        """Checks a line. An unforeseen exception is the line's error, and is logged for the first such line."""
         try:
             await off_loop(partial(_add, validation, raw, accepts), len(raw.data or b""))
         except Exception as error:

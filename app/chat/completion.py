@@ -10,7 +10,7 @@ from app.protocol.item_types import MESSAGE, REASONING
 from app.protocol.types import Json
 
 BETWEEN_ITEMS = "\n"
-"""What stands between the texts of two messages, or of two items of reasoning, as in vLLM's answers."""
+"""The separator between the texts of two messages, or of two items of reasoning, as in vLLM's answers."""
 
 _REASONS = {MAX_TOKENS: "length", "content_filter": "content_filter"}
 

@@ -138,4 +138,4 @@ class CreateChatCompletion(
 SAME = frozenset(Shared.model_fields)
 """Fields that go into the response request as they are."""
 EMPTY: Json = {"stop": [], "logit_bias": {}}
-"""What clients send for a field that they do not set."""
+"""The values that clients send for a field that they do not set."""

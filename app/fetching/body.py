@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from app.fetching.errors import FetchError
 
 STEP_BYTES = 256 * 1024
-"""What is decompressed at once: a millisecond."""
+"""The bytes that are decompressed at once: it takes a millisecond."""
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w:-]{1,40})", re.IGNORECASE)
 _ANSI = {"iso8859-1": "cp1252", "ascii": "cp1252"}
 """Browsers read these as windows-1252."""

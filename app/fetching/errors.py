@@ -1,4 +1,4 @@
-"""What is wrong with a URL, or with the server behind it."""
+"""Errors of a URL, or of the server behind it."""
 
 from __future__ import annotations
 

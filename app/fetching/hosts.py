@@ -38,7 +38,7 @@ class _Entry:
 
 
 class AllowedHosts:
-    """What a list of hosts allows.
+    """The hosts and ports that a list allows.
 
     A host that the list names exactly may have an address that is not public: the operator vouches for its name. One
     that a `*` stands for may not: anybody may make a name below `*.example` point anywhere.

@@ -26,7 +26,7 @@ Place = tuple[int, str, int]
 
 
 class Key(NamedTuple):
-    """What is read once, however many parts name it."""
+    """A file that is read once, however many parts name it."""
 
     is_image: bool
     source: str
@@ -78,7 +78,7 @@ class Attachment:
 
 
 def document_of(found: Fetched, attachment: Attachment) -> Document:
-    """What was at the part's URL, as a file."""
+    """The file at the part's URL."""
     read = partial(beginning, found.body)
     return Document(name_of(found), len(found.body), read, attachment.source_where, codec_of(found.content_type))
 

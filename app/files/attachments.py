@@ -39,7 +39,7 @@ MAX_REQUEST_FILES = 100
 REQUESTS = 4
 """Whose files may have as many bytes as files may have, at once: one with slow PDFs leaves room for others' files."""
 FREE_BYTES = 64 * 1024
-"""What the files of each request may have without being counted, so that small ones never wait."""
+"""Bytes of each request's files that are not counted, so that small files never wait."""
 ROOM_SECONDS = 30.0
 """How long a request waits for room."""
 SECONDS = 60.0
@@ -49,7 +49,7 @@ bytes, and its turn to be accepted, meanwhile."""
 
 @dataclass(slots=True)
 class _Patience:
-    """What a request may still take: its own time until `deadline`, and `left` seconds that it waits for others."""
+    """The time that a request has left: its own until `deadline`, and `left` seconds of waiting for others."""
 
     deadline: asyncio.Timeout
     left: float

@@ -1,4 +1,4 @@
-"""What clients are told about files."""
+"""The errors of files, as clients read them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from app.killable.program import JobLimits, connected, serve
 CPU_SECONDS = 30
 WALL_SECONDS = 120
 MEMORY_BYTES = 2**29
-"""What a job may add to the memory of its process; the PDF itself included."""
+"""Bytes that a job may add to the memory of its process, the PDF included."""
 MAX_PDF_BYTES = 64 * 1024**2
 
 ENCRYPTED = "encrypted"

@@ -34,7 +34,7 @@ class Follower:
         self._db = db
         self._state = state
         self._open: set[str] = set()
-        """What was unfinished at the last look, or too new to be corrected: it is looked at once more."""
+        """Responses that were unfinished at the last look, or too new to be corrected: they are looked at once more."""
         self._listen(state)
 
     async def run(self) -> None:

@@ -72,4 +72,4 @@ HANDLERS = [
     (r"/api/worker/shutdown/(.+)", Stop),
 ]
 WRITERS = (Button, TasksDataTable, LoginHandler)
-"""What answers a POST; the table of tasks is read by one."""
+"""Handlers that answer a POST; Flower's page of tasks reads its table by one."""

@@ -21,7 +21,7 @@ CONNECTIONS = 2
 
 
 class Refused(Exception):
-    """What was asked for cannot be done. The message is for the operator."""
+    """The action is not possible. The message is for the operator."""
 
 
 class FlowerService:

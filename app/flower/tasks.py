@@ -19,7 +19,7 @@ ENDS: Mapping[str, tuple[str, str]] = {
 """By final status: the state of the task, and its field that has the time."""
 FINAL = frozenset(state for state, _ in ENDS.values())
 GONE: Mapping[str, Any] = {"state": "REVOKED"}
-"""What Flower is told of a response whose row was deleted."""
+"""The task that Flower shows for a response whose row was deleted."""
 _TAKEN = ("RECEIVED", "STARTED")
 
 

@@ -38,7 +38,7 @@ Work = Callable[[BinaryIO, BinaryIO], None]
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """What one job may take."""
+    """The limits of one job."""
 
     cpu_seconds: int
     wall_seconds: int
@@ -69,7 +69,7 @@ def limit_cpu(seconds: int) -> None:
 class _Child:
     pid: int
     line: socket.socket
-    """Where it gets the socket of its job. Its end closes the line."""
+    """The socket over which the child gets the socket of its job. It closes when the child ends."""
     job: socket.socket | None = None
 
 

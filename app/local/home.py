@@ -25,7 +25,7 @@ SERVICES_FILE = "services"
 """The URLs of the services of a running `longhaul up`, and of its API."""
 API_LINE = "LONGHAUL_URL"
 WORKERS_FILE = "workers"
-"""Its workers: name, model and devices of each."""
+"""The workers of a running `longhaul up`: name, model and devices of each."""
 SCRAPES_FILE = "metrics.json"
 """Where `/metrics` of its processes is, for Prometheus' `file_sd_configs`."""
 _ID = re.compile(r"[0-9a-f]{12}")

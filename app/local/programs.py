@@ -33,7 +33,7 @@ CONNECTION = "app.api.connection"
 """The package of our connections, for uvicorn."""
 
 API_END_SECONDS = 5
-"""What answers may take to end after the grace (`app/api/shutdown.py`, which costs an import of the API)."""
+"""Seconds for answers to end after the grace (as in `app/api/shutdown.py`, which costs an import of the API)."""
 
 OTHER_FILES = 512
 """Open files of an API process beside its connections."""

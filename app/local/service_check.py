@@ -25,7 +25,7 @@ CHECK_SECONDS = 6.0
 
 @dataclass(frozen=True, slots=True)
 class _Service:
-    """What is checked of one service."""
+    """The check of one service."""
 
     name: str
     variable: str

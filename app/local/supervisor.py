@@ -40,7 +40,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every process gets."""
+    """What every process of this start shares."""
 
     env: Mapping[str, str]
     folder: Path
@@ -49,7 +49,7 @@ class Surroundings:
     drain_seconds: float
     """How long the API may drain before that."""
     of_command: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What the processes of one command of `longhaul` get besides."""
+    """More variables for the processes of one command of `longhaul`."""
 
     def program(self, process: Process) -> Program:
         own = self.of_command.get(process.longhaul_command or "", {})

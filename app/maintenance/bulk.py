@@ -18,7 +18,7 @@ from config.settings import Settings
 log = logging.getLogger("longhaul.maintenance")
 
 TURN_SECONDS = 2.0
-"""For how long one action goes on while others wait."""
+"""Seconds that one action may take while others wait."""
 
 
 class BulkWork:

@@ -42,7 +42,7 @@ from config.settings import Settings
 log = logging.getLogger("longhaul.maintenance")
 
 ROUND_SECONDS = 0.5
-"""Between two looks for dead workers, released responses and passed deadlines."""
+"""Pause between two looks for dead workers, released responses and passed deadlines."""
 LOST_SECONDS = 2.0
 """Before a response that was sent and not claimed waits again; doubles each time, up to 64 s (redelivery.py)."""
 SWEEP_SECONDS = 10.0
@@ -103,7 +103,7 @@ class Maintenance:
         self._bulk = BulkWork(db, self._announcer, settings)
         self._servers = workers.ServerWatch()
         self._suspects_since: dict[str, float] = {}
-        """Since when suspects of a queue wait and none was sent."""
+        """The time since which suspects of a queue wait and none was sent."""
         self._raises_at = -math.inf
         """When it looks again at what is due, at the earliest."""
         self._waiting: set[str] = set()

@@ -17,7 +17,7 @@ CALL = "function_call"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a request asks of its answer's form."""
+    """A request's wishes for the form of its answer."""
 
     stops: Sequence[str] = ()
     """Stop sequences. The response's text still has the one that ended it."""

@@ -30,7 +30,7 @@ _NEEDED = {
 
 
 class DataSource(Part):
-    """Where an image or a document is, or what it is."""
+    """The source of an image or a document: a URL, a file, or its bytes."""
 
     type: str
     media_type: str | None = None
@@ -63,7 +63,7 @@ class DocumentBlock(Part):
 
 
 class SearchResultBlock(Part):
-    """What a search of the client's own found. The model reads it as text."""
+    """A result of the client's own search. The model reads it as text."""
 
     type: Literal["search_result"]
     source: str
@@ -110,7 +110,7 @@ _READ = ("text", "image", "document", "search_result")
 
 
 class ToolResultBlock(Part):
-    """What a tool of the client returned."""
+    """The result of a tool of the client."""
 
     type: Literal["tool_result"]
     tool_use_id: str
@@ -144,7 +144,7 @@ class ServerToolUseBlock(Part):
 
 
 class ServerResultBlock(Part):
-    """What a call that the server has run returned."""
+    """The result of a call that the server has run."""
 
     type: str
     tool_use_id: str

@@ -48,7 +48,7 @@ class ToolsetDefault(Part):
 
 
 class McpToolset(Part):
-    """Which of an MCP server's tools the model may call."""
+    """The tools of an MCP server that the model may call."""
 
     type: Literal["mcp_toolset"]
     mcp_server_name: str

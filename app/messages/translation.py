@@ -26,7 +26,7 @@ BILLING = "x-anthropic-billing-header:"
 """Begins a line that Claude Code puts in front of `system`. It changes with each start of it, some versions' with each
 request, and nothing behind it would come from the prefix cache."""
 FAILED = "Error: "
-"""In front of what a tool returned that says `is_error`."""
+"""The text in front of a tool's result with `is_error`."""
 
 SentModel = TypeVar("SentModel", bound=CountMessageTokens)
 

@@ -60,7 +60,7 @@ def _counter(name: str, text: str, labels: tuple[str, ...], registry: Registry) 
 
 
 class ApiMetrics:
-    """What an API process knows."""
+    """Instruments of an API process."""
 
     def __init__(self, registry: Registry = None) -> None:
         self._requests = _counter(
@@ -87,7 +87,7 @@ class ApiMetrics:
         self.outside_endings = outside_endings(registry)
         self._projects = Bounded()
         self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        """What counts an answer. To find it by its labels takes longer than to count."""
+        """The counters of each kind of answer: finding one by its labels takes longer than counting."""
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """An answer begins, so many seconds after its request. The method and the route are of few."""
@@ -119,7 +119,7 @@ def _at_zero(counter: Counter, *labels: tuple[str, ...]) -> Counter:
 
 
 def outside_endings(registry: Registry = None) -> Counter:
-    """What `app/announcer.py` counts, in API processes and in maintenance."""
+    """The counter of `app/announcer.py`, in API processes and in maintenance."""
     counter = _counter(
         "longhaul_outside_endings",
         "Responses that this process ended from outside their run: cancelled by a caller, failed at a deadline, ...",
@@ -130,7 +130,7 @@ def outside_endings(registry: Registry = None) -> Counter:
 
 
 class WorkerMetrics:
-    """What a worker knows."""
+    """Instruments of a worker."""
 
     def __init__(self, model: str = "", registry: Registry = None) -> None:
         self._model = model
@@ -248,7 +248,7 @@ class WorkerMetrics:
 
     @contextmanager
     def commit(self, chunks: int) -> Iterator[None]:
-        """Around a commit of the journal. One that raises does not count."""
+        """Times a commit of the journal in its block. A commit that raises does not count."""
         began = time.perf_counter()
         yield
         self._commit_seconds.observe(time.perf_counter() - began)
@@ -277,7 +277,7 @@ WORKER_GAUGES = {
 
 
 class MaintenanceMetrics:
-    """What maintenance knows of its own work."""
+    """Instruments of maintenance."""
 
     def __init__(self, registry: Registry = None) -> None:
         self.redeliveries = Counter(
@@ -313,7 +313,7 @@ class MaintenanceMetrics:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Around a round of a step. One that raises does not count."""
+        """Times a round of a step in its block. A round that raises does not count."""
         began = time.perf_counter()
         yield
         self._steps.labels(name).observe(time.perf_counter() - began)

@@ -29,7 +29,7 @@ CLIENT_SECONDS = 10.0
 STOP_SECONDS = 0.1
 """How long a stop may wait for the server's thread."""
 CONNECTIONS = 32
-"""At once, with a thread each; more are closed."""
+"""Connections at once, with a thread each; more are closed."""
 
 
 class _Server(ThreadingWSGIServer):

@@ -27,14 +27,14 @@ _TYPES = {ActionKind.CANCEL: AuditType.RESPONSES_CANCELLED, ActionKind.RETRY: Au
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What an action would act on now."""
+    """The responses that an action would act on now."""
 
     responses: MatchCount
     of_batches: BatchCount
 
 
 class BulkActions:
-    """What operators do to many responses. Every method raises AdministrationError and StoreUnavailable."""
+    """The operators' actions on many responses. Every method raises AdministrationError and StoreUnavailable."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes

@@ -61,7 +61,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What ids are called: projects, and operators' keys."""
+    """The names of projects and of operators' keys, by id."""
 
     projects: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What conditions are tested on."""
+    """The facts that conditions are tested on."""
 
     snapshot: Snapshot
     models: Sequence[ModelTotals]
@@ -91,7 +91,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """In words, what is, and what to do. `model` is None if it is not about one model."""
+    """A condition in words: what is wrong, and what to do. `model` is None if it is not about one model."""
 
     text: str
     advice: str
@@ -113,7 +113,7 @@ class _Test:
     grade: Grade
     find: Callable[[View], Iterator[Told]]
     is_brief: bool = False
-    """It may be so for a moment while all is well: it counts if a second look finds it again."""
+    """The condition may hold for a moment while all is well: it counts if a second look finds it again."""
 
 
 def holding(view: View) -> list[Condition]:
@@ -130,7 +130,7 @@ def is_brief(condition: Condition) -> bool:
 
 
 def in_both(first: Sequence[Condition], second: Sequence[Condition]) -> list[Condition]:
-    """What holds at the second look, but for brief conditions that only one of the looks found."""
+    """The conditions of the second look, without brief ones that only one of the looks found."""
     known = {(each.code, each.model) for each in first}
     return [each for each in second if not is_brief(each) or (each.code, each.model) in known]
 

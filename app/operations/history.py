@@ -1,4 +1,4 @@
-"""What became of one response, from its row and its log: no prompt and no output is read.
+"""The history of one response, from its row and its log: no prompt and no output is read.
 
 A row keeps the time of each attempt that handed the response over, and of the last one: an ordinary response has one
 attempt, and costs nothing more. Times are Postgres'.
@@ -34,7 +34,7 @@ SAID: dict[str, str] = {
     HandOver.CUT_OFF: "its attempt was cancelled, and nobody had asked for that",
     HandOver.ORPHANED: "its worker owned it and did not run it",
 }
-"""What a hand-over is called in a moment."""
+"""A hand-over in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class History:
 
     response: KnownResponse
     moments: Sequence[Moment]
-    """What happened, in the order of time; the oldest hand-overs are missing if there were too many."""
+    """The moments in the order of time; the oldest hand-overs are missing if there were too many."""
     attempts: Sequence[LoggedAttempt]
-    """What each attempt has written, as long as the log is kept."""
+    """The figures of each attempt's part of the log, as long as the log is kept."""
     calls: Sequence[ToolCall]
     """Calls of hosted tools."""
 

@@ -89,7 +89,7 @@ class ModelTotals(Totals):
     is_paused: bool = False
     """All of it, not only some projects."""
     waiting_of: dict[str, int] = field(default_factory=dict)
-    """What waits of each project."""
+    """Number of waiting responses of each project."""
     ended_per_second: float = 0.0
     tokens_per_second: float = 0.0
     """Output tokens of responses that ended of late."""
@@ -144,7 +144,7 @@ def _add_worker(model: ModelTotals, worker: Worker) -> None:
 
 
 def _add_pace(model: ModelTotals, paces: Sequence[Pace]) -> None:
-    """What all workers of a queue do, over the longest time of one of them."""
+    """The rates of all workers of a queue, over the longest time of one of them."""
     if not paces:
         return
     seconds = max(1.0, *(each.seconds for each in paces))
@@ -158,10 +158,10 @@ def _add_pace(model: ModelTotals, paces: Sequence[Pace]) -> None:
 
 @dataclass(slots=True)
 class Backlog(Totals):
-    """What one model, project or key has that has not ended."""
+    """Unfinished responses of one model, project or key."""
 
     id: str | None = None
-    """Its id, or the model's name; None: responses that were asked for without a key."""
+    """The project's or key's id, or the model's name; None: responses that were asked for without a key."""
     name: str | None = None
     """Name of the project or key. None: it has none any more."""
     project: str | None = None
@@ -169,7 +169,7 @@ class Backlog(Totals):
 
 
 def backlog(snapshot: Snapshot, by: str, models: Mapping[str, str]) -> list[Backlog]:
-    """Those with most unfinished responses first. `by` is "model", "project" or "key"."""
+    """The entries with most unfinished responses first. `by` is "model", "project" or "key"."""
     found: dict[tuple[str | None, str | None], Backlog] = {}
     for count in snapshot.counts:
         key = _key(count, by, models)

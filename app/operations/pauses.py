@@ -19,7 +19,7 @@ from config.models import ModelCatalog
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What a resumption leaves."""
+    """The pauses that a resumption leaves."""
 
     queue: str
     paused: Sequence[PauseRow]

@@ -56,7 +56,7 @@ class Status:
 
 
 class OperatorService:
-    """What operators read. What is true comes from Postgres alone: every method raises StoreUnavailable."""
+    """The operators' views. Facts come from Postgres alone: every method raises StoreUnavailable."""
 
     def __init__(self, db: Database, pubsub: PubSub, models: Mapping[str, str], retention_seconds: float) -> None:
         """`models` are those of the models file, by queue; logs are kept for `retention_seconds`."""
@@ -96,7 +96,7 @@ class OperatorService:
         return True
 
     async def queue(self, by: str, limit: int) -> tuple[Sequence[Backlog], bool]:
-        """What has not ended, those with most of it first, and whether there are more than `limit`."""
+        """Entries of unfinished responses, the largest first, and whether there are more than `limit`."""
         every = backlog(await self.snapshot(by_key=by == "key"), by, self._models)
         entries = every[:limit]
         ids = {entry.id for entry in entries if entry.id is not None}

@@ -1,4 +1,4 @@
-"""What later requests look for in items: calls that the client runs, approvals of calls, and ids that clients gave.
+"""The parts of items that later requests look for: calls that the client runs, approvals, and ids that clients gave.
 
 A few short fields tell it. They are stored beside the items, so that whoever looks for one reads no context.
 """

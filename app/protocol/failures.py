@@ -1,4 +1,4 @@
-"""What a waiting client is told of a response that did not end with an answer."""
+"""The error for a waiting client whose response did not end with an answer."""
 
 from __future__ import annotations
 

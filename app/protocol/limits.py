@@ -1,4 +1,4 @@
-"""What a project may use at most: limits as numbers, without clocks and without a store.
+"""A project's limits as numbers, without clocks and without a store.
 
 A limit on a minute is a bucket: it is full at first and refills evenly. A limit on a day starts anew at midnight UTC.
 The other limits count what is there now. A request reserves the most that it may use; its end settles that.
@@ -13,11 +13,11 @@ from enum import Enum
 from types import MappingProxyType
 
 ALL_MODELS = "*"
-"""In place of a model: the limit is on all models together."""
+"""Stands for a model: the limit is on all models together."""
 SERVICE_TIERS = ("flex", "default", "priority")
 """Service tiers, the best one last. A project has a best one."""
 LINES_PART = 0.75
-"""So much of a limit lines of batches may take; the rest is left to their project's single requests."""
+"""The part of a limit that lines of batches may take; the rest is left to their project's single requests."""
 MINUTE_SECONDS = 60.0
 DRAIN_SECONDS = 30.0
 """The time over which the speed of leaving a queue is averaged."""
@@ -30,7 +30,7 @@ _NO_DRAIN = 1e-9
 
 
 class LimitKind(Enum):
-    """What is limited."""
+    """The kinds of limits."""
 
     REQUESTS_PER_MINUTE = "requests_per_minute"
     READS_PER_MINUTE = "reads_per_minute"
@@ -43,7 +43,7 @@ class LimitKind(Enum):
     UNFINISHED_RESPONSES = "unfinished_responses"
     """Responses that are queued or in progress."""
     STORED_BYTES = "stored_bytes"
-    """What ended responses with their logs, conversations, and the requests of unfinished responses occupy."""
+    """Bytes of ended responses with their logs, of conversations, and of the requests of unfinished responses."""
 
 
 CHARGED = frozenset({LimitKind.REQUESTS_PER_MINUTE, LimitKind.READS_PER_MINUTE})
@@ -94,7 +94,7 @@ class LimitState:
     drained_per_second: float = 0.0
     """How fast the queue has drained; 0: nothing has left it."""
     day_seconds: float = 0.0
-    """Until midnight UTC."""
+    """Seconds until midnight UTC."""
 
     def covers(self, project: str, model: str) -> bool:
         return project == self.project and self.model in (ALL_MODELS, model)
@@ -127,7 +127,7 @@ class LimitState:
 
     @property
     def reset_seconds(self) -> float:
-        """Until nothing of the limit is taken any more."""
+        """Seconds until nothing of the limit is taken any more."""
         if self.used <= 0:
             return 0.0
         return self.used * MINUTE_SECONDS / self.value if self.kind in PER_MINUTE else self.day_seconds
@@ -174,7 +174,7 @@ class Shortage:
     allowance: Allowance
     requested: int
     wait_seconds: float | None
-    """Until it probably fits; None: waiting does not help."""
+    """Seconds until it probably fits; None: waiting does not help."""
 
 
 def admit(states: Sequence[LimitState], project: str, model: str, reserved: Reservation) -> Shortage | list[LimitState]:

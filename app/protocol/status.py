@@ -65,18 +65,18 @@ def sources_of(target: Status) -> frozenset[Status]:
 
 class BatchStatus(Enum):
     VALIDATING = "validating"
-    """Its file is read. None of its lines runs."""
+    """The batch's file is read. None of its lines runs."""
     FAILED = "failed"
-    """Its file has bad lines, or cannot be read: nothing has run."""
+    """The batch's file has bad lines, or cannot be read: nothing has run."""
     IN_PROGRESS = "in_progress"
-    """Its lines are inserted, and run."""
+    """The batch's lines are inserted, and run."""
     FINALIZING = "finalizing"
     """All of its lines have ended, or its window is over: its files are written to their ends."""
     COMPLETED = "completed"
     EXPIRED = "expired"
-    """Its window was over before all of its lines had ended."""
+    """The batch's window was over before all of its lines had ended."""
     CANCELLING = "cancelling"
-    """Its lines are being cancelled."""
+    """The batch's lines are being cancelled."""
     CANCELLED = "cancelled"
 
     @property

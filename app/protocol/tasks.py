@@ -1,4 +1,4 @@
-"""What a stored request asks for other than an answer. Workers import this module without the models of requests."""
+"""The tasks of stored requests other than an answer. Workers import this module without the models of requests."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ MAX_REVOKED = 200
 LIST_SECONDS = 3600
 """How long a list is kept after its last message: a worker takes its own at once, and that of a dead one must end."""
 THREADS = 1
-"""For commands, which go through Celery and block."""
+"""Number of threads for commands, which go through Celery and block."""
 WORKER_REPLY_SECONDS = 3.0
 """How long a worker may take to answer a command."""
 COUNT_SECONDS = 60

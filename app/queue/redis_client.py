@@ -82,7 +82,7 @@ async def run_script(client: redis.asyncio.Redis, script: str, keys: Sequence[st
 
 @dataclass(frozen=True, slots=True)
 class RedisFacts:
-    """What a check of an installation looks at."""
+    """The facts that a check of an installation reads."""
 
     version: tuple[int, ...]
     now: float
@@ -95,7 +95,7 @@ class RedisFacts:
     max_memory: int
     """0: as much as the machine has."""
     policy: str
-    """What happens when it is full."""
+    """The policy when Redis is full."""
 
 
 class RedisTrouble(Exception):

@@ -17,7 +17,7 @@ MAX_SENT = 64
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """What a queue's workers have, and whether anybody waits in it."""
+    """The loads of a queue's workers, and whether anybody waits in it."""
 
     loads: Sequence[Load] = ()
     waits: bool = False
@@ -61,7 +61,7 @@ class RunningFlow:
 
     @property
     def level(self) -> float:
-        """What it has, by its weight."""
+        """The flow's running responses, by its weight."""
         return self.count / self.flow.weight
 
 
@@ -119,7 +119,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What becomes of the message of a response that is inserted."""
+    """The decision on the message of a response that is inserted."""
 
     at_once: bool
     """Otherwise the response waits for a dispatch."""
@@ -163,7 +163,7 @@ def at_once(arrivals: Sequence[Arrival], queue: QueueState) -> dict[str, Sending
 
 
 def _unsent(arrival: Arrival, queue: QueueState) -> Sending:
-    """What becomes of a response that gets no slot."""
+    """The decision on a response that gets no slot."""
     return Sending(False, is_refused=arrival.priority in FOREGROUND and queue.is_paused(arrival.project))
 
 

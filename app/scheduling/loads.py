@@ -1,4 +1,4 @@
-"""What a worker has and how much more it may be sent.
+"""A worker's load, and how much more it may be sent.
 
 Some of its slots are kept for foreground responses, in *foreground places*; the others are open to all. Beyond the kept
 slots foreground responses may push background out, of a part of the slots.
@@ -41,7 +41,7 @@ class Load:
 
     node: str
     slots: int
-    """At least 1."""
+    """Number of the worker's slots, at least 1."""
     answers: int = 0
     """Responses without a foreground place. What waits for its tools is in neither number."""
     foreground: int = 0

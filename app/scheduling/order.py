@@ -37,7 +37,7 @@ MAX_WINDOW_PART = 7 / 8
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What of one queue shares its place in line."""
+    """The responses of one queue that share a place in line."""
 
     project: str
     priority: int
@@ -64,7 +64,7 @@ class WaitingResponse:
     rank: int = 0
     """Goes before the position: the deadline of work in windows, or what a continuation has in common."""
     seconds_left: float = math.inf
-    """Until it is due."""
+    """Seconds until it is due."""
 
 
 @dataclass(frozen=True, slots=True)

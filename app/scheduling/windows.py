@@ -28,7 +28,7 @@ class Demand:
     """Work of one flow that is due at about the same time."""
 
     seconds: float
-    """Until it is due."""
+    """Seconds until the flow's work is due."""
     tokens: float
 
 
@@ -64,7 +64,7 @@ def pressure(demands: Sequence[Demand], rate: float, lead_seconds: float) -> flo
 
 
 def share_of(flow: Flow, others: Iterable[Flow]) -> float:
-    """What part of its queue the project of a flow in windows can get, beside what others have in line."""
+    """The part of its queue that the project of a flow in windows can get, beside the others in line."""
     weights: dict[str, float] = {}
     for other in others:
         if other.project != flow.project:

@@ -28,7 +28,7 @@ class Column:
 
     title: str
     of: Callable[[Entry], Any]
-    """Its value; None is shown as `-`."""
+    """Returns an entry's value; None is shown as `-`."""
     is_number: bool = False
     """Numbers stand at the right."""
 

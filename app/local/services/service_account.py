@@ -25,7 +25,7 @@ SYSTEM_FOLDER = Path("/var/lib")
 DEDICATED = "longhaul"
 CANDIDATES = (DEDICATED, "postgres")
 KEPT_VARIABLES = ("PATH", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
-"""What the services get of the environment: tokens and URLs in it are none of their business."""
+"""Variables that the services get of the environment: they need no tokens and URLs."""
 
 
 @dataclass(frozen=True, slots=True)

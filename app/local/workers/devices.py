@@ -42,7 +42,7 @@ class Device:
     index: int
     """The GPU's place in the driver's list."""
     gpu: str
-    """Its UUID."""
+    """The device's UUID."""
     mig: str | None = None
     """The UUID of the part."""
 
@@ -57,7 +57,7 @@ class Devices:
 
     all: tuple[Device, ...]
     source: str = "nvidia-smi lists"
-    """What says so, as the beginning of a sentence."""
+    """The source of the list, as the beginning of a sentence."""
 
 
 def visible_devices() -> Devices | None:

@@ -77,7 +77,7 @@ class LogSlice:
 
     chunks: tuple[Chunk, ...]
     status: Status | None
-    """None: the response does not exist, or was deleted."""
+    """The response's status; None: it does not exist, or was deleted."""
     has_more: bool = False
     """Whether chunks behind these were committed by then: the slice is a page of a longer log."""
 

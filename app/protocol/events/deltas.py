@@ -105,7 +105,7 @@ class LocalCall(Delta):
 
     kind: LocalToolKind
     fields: dict[str, Any]
-    """What its item shows: `action` or `operation`."""
+    """The item's `action` or `operation`."""
     whole: bool = True
     """Whether the arguments were those of a call; else the item has what there was of them."""
 
@@ -147,7 +147,7 @@ class WholeCall(Delta):
     """What the model calls the tool."""
     arguments: str
     fields: dict[str, Any]
-    """What its item shows, as far as the arguments tell: the `action` of a web search."""
+    """The item's fields, as far as the arguments tell: the `action` of a web search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class ToolEnded(Delta):
     """Position of the item in the output."""
     ok: bool
     fields: dict[str, Any]
-    """What the item gains: `outputs`, `action`, or `output` and `error`."""
+    """The fields that the item gains: `outputs`, `action`, or `output` and `error`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ _CLOSING = {f"response.{kind.call_type}_{kind.text_field}.done" for kind in HOST
 
 
 class _Unfinished:
-    """Which items are not done, and which of them is open."""
+    """The items that are not done, and the one of them that is open."""
 
     def __init__(self) -> None:
         self.indexes: dict[int, None] = {}

@@ -42,7 +42,7 @@ def _no_such_previous(response_id: str) -> InvalidRequest:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What a request continues, as it was when the request was accepted."""
+    """The context that a request continues, as it was when the request was accepted."""
 
     previous: PreviousResponse | None = None
     conversation: str | None = None
@@ -59,7 +59,7 @@ _NOTHING = Continuation()
 
 @dataclass(frozen=True, slots=True)
 class ContextLimits:
-    """What a request may continue."""
+    """The most that a request may continue."""
 
     bytes: int
     responses: int

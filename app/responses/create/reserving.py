@@ -1,4 +1,4 @@
-"""What a response reserves of its project's limits."""
+"""A response's reservation of its project's limits."""
 
 from __future__ import annotations
 

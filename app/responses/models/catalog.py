@@ -20,7 +20,7 @@ log = logging.getLogger("longhaul.models")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What holds for the responses of one project."""
+    """The terms of one project's responses."""
 
     top_tier: str = SERVICE_TIERS[-1]
     is_limited: bool = False

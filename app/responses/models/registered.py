@@ -57,7 +57,7 @@ class RegisteredModels:
         return replace(model.resolved(reading), context_length=length, efforts=found.efforts, refusals=found.refusals)
 
     async def _look(self) -> None:
-        """While Postgres is away, what is known stays."""
+        """Reads the workers' models again. While Postgres is away, the last answer holds."""
         if self._knows():
             return
         async with self._lock:

@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The findings of a check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeAlias
 class Level(Enum):
     OK = "ok"
     WARN = "warn"
-    """It works, and is not as it should be."""
+    """The part works, but not as it should."""
     FAIL = "fail"
     """Something does not work."""
 
@@ -18,7 +18,7 @@ class Level(Enum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     check: str
-    """What was looked at."""
+    """The part that was looked at."""
     level: Level
     found: str
     to_do: str = ""

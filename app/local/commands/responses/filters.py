@@ -1,4 +1,4 @@
-"""Which responses a command is about, as its options say."""
+"""The filter of responses that a command's options describe."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Filter:
         return {name: value for name, value in said.items() if value not in (None, [], {})}
 
     def query(self) -> dict[str, Any]:
-        """As the query of a list has it."""
+        """The filter as the query of a list."""
         said = self.body()
         pairs = said.pop("metadata", {})
         return {**said, **{f"metadata[{key}]": value for key, value in pairs.items()}}

@@ -44,7 +44,7 @@ COLUMNS = (
     column("tier", "service_tier"),
     column("model"),
 )
-"""What tells most about a response comes first."""
+"""Columns of a list: the most telling ones come first."""
 
 
 @commands.command("list")
