@@ -51,7 +51,7 @@ class Family:
     """Whether its prompts are made by its chat template; vLLM makes the others, with tools and reasoning."""
     format: Format = "chat"
     note: str = ""
-    """What operators should know."""
+    """Notes for operators."""
 
 
 # Within a group, the order matters: the first row that fits is taken.
@@ -139,7 +139,7 @@ def first_shaping(tool_parser: str | None) -> Shaping:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """What a model's files say of its family."""
+    """The facts in a model's files about its family."""
 
     model_type: str | None = None
     template: str = ""
@@ -173,7 +173,7 @@ class Reading:
     reason: str
     """Why, in a few words for operators."""
     default_sampling: Mapping[str, float] = field(default_factory=dict)
-    """What its makers recommend (`generation_config.json`)."""
+    """Parameters that the model's makers recommend (`generation_config.json`)."""
 
 
 UNKNOWN = "its files name no family that is known"
@@ -215,7 +215,7 @@ def _why(family: Family, files: ModelFiles) -> str:
 
 
 def _probed(family: Family, files: ModelFiles) -> str:
-    """What the probes of the chat template showed."""
+    """The findings of the probes of the chat template."""
     if not family.template or files.is_mistral:
         return ""
     return "a call was probed" if files.chat.call else "its chat template shows no calls"

@@ -1,4 +1,4 @@
-"""Which host names are ours: a request that names another one is not meant for us.
+"""The host names that are ours: a request that names another one is not meant for us.
 
 A web page may point its own name at our address, and is then of one origin with us (DNS rebinding). An address cannot
 be pointed elsewhere, so addresses are allowed.

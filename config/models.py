@@ -88,7 +88,7 @@ class ServedModel:
     """Whether its input may contain images."""
     adapters: tuple[Adapter, ...] = ()
     base: str | None = None
-    """For a LoRA adapter: the model whose workers serve it."""
+    """The model whose workers serve this LoRA adapter; None: it is no adapter."""
     verbosity: bool = False
     """Whether its chat template supports `verbosity` (low, medium, high)."""
     queue_timeout_seconds: float | None = None
@@ -100,7 +100,7 @@ class ServedModel:
     efforts: Mapping[str, str | None] | None = None
     """What becomes of each `reasoning.effort`, as its workers say (Engine.efforts); None: not known."""
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """What it refuses, and why, as its workers have proven (config/shaping/proof.py). `TOOLS_SHOWN` among it: tools."""
+    """Requests that it refuses, and why, as its workers proved (config/shaping/proof.py). `TOOLS_SHOWN`: tools."""
     proof: Proof | None = None
     """What its chat template shows, if that was proven before its engine starts."""
     guessed: frozenset[str] = frozenset()

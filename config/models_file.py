@@ -9,7 +9,7 @@ from config.models import ModelCatalog, load_catalog
 from config.settings import ConfigError, Settings
 
 LOOK_SECONDS = 0.5
-"""Between two looks at the file."""
+"""Pause between two looks at the file."""
 
 
 class ModelsFile:

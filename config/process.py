@@ -1,4 +1,4 @@
-"""What Longhaul's helper programs need from the system: how they are started, and how they die with their parent.
+"""How Longhaul's helper programs are started, and how they die with their parent.
 
 It uses the standard library alone: launchers, supervisors and jailers start without site-packages, so that they
 start fast and nothing that is installed can break them.

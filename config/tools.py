@@ -35,7 +35,7 @@ class McpServer:
     """One MCP server, with a `url` (streamable HTTP) or a `command` (stdin and stdout)."""
 
     label: str
-    """Its name in a request (`server_label`)."""
+    """The server's name in a request (`server_label`)."""
     kind: ServerKind
     url: str | None = None
     command: tuple[str, ...] | None = None

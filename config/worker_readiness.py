@@ -90,7 +90,7 @@ def is_ready(file: Path) -> bool:
 
 
 def waits_for(file: Path) -> str:
-    """What the worker that writes `file` waits for; "" if it does not say so."""
+    """The reason that the worker that writes `file` gives for its wait; "" if it gives none."""
     said = _text_of(file)
     return "" if _lease_in(said) is not None else said
 
@@ -112,7 +112,7 @@ def _lease_in(text: str) -> tuple[float, str] | None:
 
 
 def _boot_id() -> str:
-    """What tells this start of the machine from others; empty where no kernel says so."""
+    """An id of this start of the machine; empty where no kernel gives one."""
     return _text_of(_BOOT_ID)
 
 

@@ -15,14 +15,14 @@ LOCKED_AT_ONCE = 4
 
 
 class Weighed(Protocol):
-    """What a project does."""
+    """A project's work in a batch."""
 
     @property
     def project(self) -> str: ...
 
     @property
     def weight(self) -> int:
-        """What it counts in a batch."""
+        """The work's weight in a batch."""
 
 
 Item = TypeVar("Item", bound=Weighed)

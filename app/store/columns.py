@@ -66,7 +66,7 @@ class Columns(Generic[T]):
         # Built once: every committed token passes through `parameters`.
         self._get = [(attrgetter(column.of or column.name), column.convert) for column in columns]
         self.names = ", ".join(column.name for column in columns)
-        """For a column list."""
+        """The names as a list of columns."""
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self._columns)

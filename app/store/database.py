@@ -39,7 +39,7 @@ BUSY_SECONDS = 300.0
 
 _TIME_FOR_LARGE = text(f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'")
 _UNNAMED = {"prepared_statement_cache_size": 0, "prepared_statement_name_func": lambda: ""}
-"""For sessions that keep no prepared statement for the next transaction."""
+"""Options for sessions that keep no prepared statement for the next transaction."""
 
 T = TypeVar("T")
 Connection: TypeAlias = AsyncConnection
@@ -88,7 +88,7 @@ def _named_troubles() -> Iterator[None]:
 
 
 def _log_mismatch(missing: str) -> None:
-    """Once a minute for each, however often the statement is repeated."""
+    """Logs a mismatch once a minute, however often its statement is repeated."""
     now = time.monotonic()
     if now > _mismatches.get(missing, -math.inf) + MISMATCH_SECONDS:
         _mismatches[missing] = now

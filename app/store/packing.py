@@ -54,7 +54,7 @@ def pack_events(frames: bytes) -> bytes:
 
 
 def unpack_events(packed: bytes) -> bytes:
-    """What `pack_events` has packed. What it has not is returned as it is: nobody can read events in it."""
+    """Unpacks bytes of `pack_events`. Other bytes are returned as they are: no events can be read in them."""
     unpacker = zlib.decompressobj(zdict=DICTIONARY)
     try:
         frames = unpacker.decompress(packed)

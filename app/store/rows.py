@@ -36,7 +36,7 @@ class Idempotency:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a request came from, as its response's row keeps it."""
+    """The origin of a request, as its response's row keeps it."""
 
     key_id: str | None = None
     """Id of the caller's API key. None: no key was asked for."""
@@ -52,19 +52,19 @@ NOWHERE = Origin()
 
 @dataclass(frozen=True, slots=True)
 class BatchPlace:
-    """Which line of which batch a response is."""
+    """A response's place in a batch."""
 
     batch_id: str
     line: int
-    """From 1 on; blank lines do not count."""
+    """The number of the line, from 1 on; blank lines do not count."""
     custom_id: str
     window_seconds: float
-    """Until its batch is due."""
+    """Seconds until the batch is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSource:
-    """What a prompt is made of that is counted, and is no response."""
+    """The request of a prompt that is only counted."""
 
     project: str
     request: Json
@@ -171,7 +171,7 @@ class ResponseRow:
 
 
 HasContext = ResponseRow | PromptSource
-"""What a prompt is made for."""
+"""The source of a prompt: a response, or a request whose tokens are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +231,12 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What is told of a response that was ended from outside (app/announcer.py)."""
+    """The announcement of a response that was ended from outside (app/announcer.py)."""
 
     response_id: str
     status: Status
     chunk: Chunk | None
-    """Its last one; None: nobody has written it (queued.py)."""
+    """The response's last chunk; None: nobody has written it (queued.py)."""
     is_followed: bool
     was_sent: bool
     """Whether a worker may know of it."""
@@ -254,7 +254,7 @@ class EndResult:
 
     @property
     def notice(self) -> Notice | None:
-        """None: this call has not ended it."""
+        """The announcement; None: this call has not ended the response."""
         if self.chunk is None:
             return None
         row = self.row

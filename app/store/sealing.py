@@ -33,7 +33,7 @@ _TOKEN = re.compile(r"lh([1-9][0-9]{0,3})_(.*)", re.ASCII)
 
 
 class SealedKind(Enum):
-    """What a token holds. A token of one kind cannot be unsealed as another."""
+    """The contents of a token. A token of one kind cannot be unsealed as another."""
 
     REASONING = "reasoning"
     COMPACTION = "compaction"

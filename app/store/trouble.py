@@ -14,7 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 
 class Trouble(Enum):
-    """What went wrong, and whether it helps to repeat the statement."""
+    """The kind of an error, and whether it helps to repeat the statement."""
 
     AWAY = "away"
     """Postgres cannot work for anybody now: repeat until it can."""
@@ -69,7 +69,7 @@ def by_sqlstate(code: str) -> Trouble:
 
 
 def trouble_of(error: BaseException) -> Trouble | None:
-    """None: the error does not come from Postgres, its driver or the pool of connections."""
+    """Returns None for an error that does not come from Postgres, its driver or the pool of connections."""
     if isinstance(error, PoolTimeout):
         return Trouble.NO_CONNECTION
     if isinstance(error, DBAPIError) and error.connection_invalidated:

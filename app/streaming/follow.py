@@ -16,7 +16,7 @@ MAX_POLL_GROWTH = 3.0
 """The pause before the next look grows by the first factor after each look, up to the second one."""
 
 READER_BYTES = 1024 * 1024
-"""What one reader holds at most without being counted: two pages, and what pub/sub has for it."""
+"""Bytes that one reader holds at most without being counted: two pages, and its messages from pub/sub."""
 
 ReadLog = Callable[[int], Awaitable[LogSlice]]
 """Reads a page of the log after an event number: `app.store.responses.logs.read_page` of one response."""

@@ -1,4 +1,4 @@
-"""What goes over pub/sub: a chunk, or the news that a large one was committed.
+"""A message of pub/sub: a chunk, or the news that a large one was committed.
 
 Each message is signed with a key that lies in Postgres. Whoever can write to Redis, but not read Postgres, can neither
 make up events nor change them: a reader of this process is shown only what a worker committed.

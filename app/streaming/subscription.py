@@ -1,4 +1,4 @@
-"""What one reader receives of one response from pub/sub."""
+"""One reader's messages from pub/sub about one response."""
 
 from __future__ import annotations
 

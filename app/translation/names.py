@@ -19,12 +19,12 @@ def rules(*pairs: tuple[str, str]) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an element of a response request comes from."""
+    """The origin of an element of a response request."""
 
     place: str
-    """Its path in the sender's request."""
+    """The element's path in the sender's request."""
     rules: Rules = ()
-    """For paths within it."""
+    """The names of paths within the element."""
     parts: Sequence[str] = ()
     """The path of each part of its `content` or `output`, if a part has its own; the rules then hold within it."""
 
@@ -49,12 +49,12 @@ def as_written(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Where each part of a response request comes from."""
+    """The origin of each part of a response request."""
 
     elements: Mapping[str, Sequence[Origin]]
     """List name -> where each element of `input`, `tools` and `tool_choice.tools` came from."""
     fields: Rules
-    """For all other fields."""
+    """The origin of all other fields."""
     spelled: Callable[[str], str] = as_written
     """Spells a path as the protocol does: ours are like `input[2].content`."""
 

@@ -30,9 +30,9 @@ CONNECTIONS = 4
 LEASE_SECONDS = 2 * SECONDS
 """Time after which a delivery that was claimed and not noted is sent again."""
 POLL_SECONDS = 1.0
-"""Between two looks without a ring."""
+"""Pause between two looks without a ring."""
 PAUSE_SECONDS = 0.005
-"""Between two looks at least: endings come together."""
+"""The shortest pause between two looks: endings come together."""
 CLOSE_SECONDS = 3.0
 """How long attempts may go on when the process ends; what is cut off is sent again."""
 

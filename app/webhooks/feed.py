@@ -21,9 +21,9 @@ from app.webhooks.objects import event_object
 PAGE_EVENTS = 500
 """Most events of one read of a stream."""
 POLL_SECONDS = 2.0
-"""Between two looks without a ring, and so long an event may be late that a transaction before it holds up."""
+"""Pause between two looks without a ring, and the longest delay of an event that an earlier transaction holds up."""
 PAUSE_SECONDS = 0.2
-"""Between two looks at least."""
+"""The shortest pause between two looks."""
 BEGINNING = ""
 _ID = re.compile(r"evt_[0-9a-f]{12}\w{0,28}", re.ASCII)
 

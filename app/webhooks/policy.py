@@ -1,4 +1,4 @@
-"""What becomes of a delivery after an attempt. Pure.
+"""The state of a delivery after an attempt. Pure.
 
 The schedule is that of Standard Webhooks: ten tries within 75 hours.
 """
@@ -25,7 +25,7 @@ GONE = 410
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an attempt came to."""
+    """The outcome of an attempt."""
 
     status: int | None
     """HTTP status of the answer. None: there was none."""

@@ -1,4 +1,4 @@
-"""What a line of the log is about: one context variable, which every process sets, and a filter that reads it.
+"""The subject of a line of the log: one context variable, which every process sets, and a filter that reads it.
 
 Whoever begins to work for a request or a response says so once (`about`). All lines that are logged meanwhile, and in
 the tasks that are started meanwhile, then name it. A task that works for several responses belongs to none
@@ -27,7 +27,7 @@ class Subject:
     """Worker of the attempt. None: the worker that logs, if it is one."""
 
     def fields(self) -> dict[str, str | int]:
-        """What is known, in the order of a line."""
+        """The known fields, in the order of a line."""
         known = {
             "response_id": self.response_id,
             "attempt": self.attempt,
@@ -39,7 +39,7 @@ class Subject:
 
 @dataclass(slots=True)
 class _Process:
-    """What every line of this process says, and of those that it starts."""
+    """The fields of every line of this process, and of those that it starts."""
 
     name: str | None = None
     worker: str | None = None

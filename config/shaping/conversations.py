@@ -58,7 +58,7 @@ TOOLS_SHOWN = "tools"
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a conversation says once."""
+    """A text that a conversation has exactly once."""
 
     text: str
     role: str
@@ -241,7 +241,7 @@ def _with_kinds(messages: Sequence[Message]) -> Iterator[tuple[str, Message]]:
 
 
 def said_of(traits: Iterable[str]) -> str:
-    """For people."""
+    """The traits in words, for people."""
     return " and ".join(_trait(trait) for trait in sorted(traits, key=lambda each: (len(each) > 2, each)))
 
 

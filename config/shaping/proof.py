@@ -81,7 +81,7 @@ class Proof:
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """What is refused, and why, for operators and clients."""
+        """The refused kinds of requests, and why, for operators and clients."""
         if self.broken is not None:
             return {"every message": self.broken}
         tools = {TOOLS_SHOWN: self.no_tools} if self.no_tools is not None else {}
@@ -89,7 +89,7 @@ class Proof:
         return {**tools, **{refusal.order: refusal.reason for refusal in others}}
 
     def lines(self) -> Iterator[str]:
-        """For operators."""
+        """Notes for operators."""
         yield from (f"refuses {what}: {why}" for what, why in self.refused.items())
         if self.unread is not None:
             yield self.unread
@@ -162,7 +162,7 @@ class _Search:
         return time.thread_time() - self._began > self.budget
 
     def _fault(self, conversation: Conversation, shaping: Shaping) -> str | None:
-        """What is wrong with the conversation's prompt; None: nothing."""
+        """The fault of the conversation's prompt; None: it has none."""
         tools = TOOLS if conversation.has_tools else ()
         messages = shaped(conversation.messages, shaping, has_tools=bool(tools))
         prompt = self._prompt(messages, tools, shaping)

@@ -28,7 +28,7 @@ CALLABLE = "You can call the functions that are given to you."
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """What is done to messages. The fields stand in the order in which they are tried; all False: nothing is."""
+    """Changes of messages. The fields stand in the order in which they are tried; all False: nothing is."""
 
     parts: bool = False
     """Contents are lists of parts, not texts."""

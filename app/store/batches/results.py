@@ -89,7 +89,7 @@ _ROWS = {
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """What a line came to."""
+    """The outcome of a line."""
 
     batch_id: str
     line: int
@@ -98,7 +98,7 @@ class ResultRow:
     status: str
     """Status of its response. CANCELLED too if it missed its window; `failed` or CANCELLED if it became none."""
     response_id: str | None
-    """None: the line never became a response."""
+    """The id of the line's response; None: the line never became one."""
     response: ResponseRow | None
     """None: there is none any more, or it was cancelled."""
     error: Json | None

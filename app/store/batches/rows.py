@@ -40,7 +40,7 @@ class BatchRow:
     expanded: int
     """How many of its lines, the first ones, are responses, or will never be."""
     expanded_bytes: int
-    """Where in the file the next line begins."""
+    """The offset in the file of the next line."""
     numbered: int
     completed: int
     failed: int
@@ -58,7 +58,7 @@ class BatchRow:
     created_at: datetime
     due_at: datetime
     seconds_left: float
-    """Until it is due."""
+    """Seconds until the batch is due."""
     in_progress_at: datetime | None
     finalizing_at: datetime | None
     completed_at: datetime | None

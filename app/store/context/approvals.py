@@ -1,4 +1,4 @@
-"""What a context holds about approvals of calls, as it is stored beside the items."""
+"""The approvals of calls in a context, as they are stored beside the items."""
 
 from __future__ import annotations
 

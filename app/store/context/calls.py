@@ -1,4 +1,4 @@
-"""Which calls and items a chain of responses, or a conversation, has: by ids, which are stored beside the items."""
+"""The calls and items of a chain of responses, or of a conversation: by ids, which are stored beside the items."""
 
 from __future__ import annotations
 

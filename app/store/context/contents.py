@@ -1,4 +1,4 @@
-"""What a response continues: the items before its own, from its chain of responses or from its conversation.
+"""The items that a response continues, from its chain of responses or from its conversation.
 
 Nothing is copied from turn to turn: each response keeps the items that it added, and the chain is walked by primary
 key. Branches from one response share their past and nothing else. Of a conversation, a response continues the items

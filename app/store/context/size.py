@@ -44,7 +44,7 @@ class ContextSize:
 
 @dataclass(frozen=True, slots=True)
 class PreviousResponse:
-    """What a request has to know of the response that it continues. Nobody reads its items for that."""
+    """The facts about the response that a request continues. They are read without its items."""
 
     id: str
     status: Status
@@ -54,7 +54,7 @@ class PreviousResponse:
     call_ids: frozenset[str]
     """Ids of the calls in its input and output that the client runs."""
     chain: ContextSize
-    """It and all that it continues."""
+    """The response and all that it continues."""
     node: str | None = None
     """Node of the worker that ran it."""
 
@@ -77,7 +77,7 @@ async def context_bytes(db: Database, row: HasContext) -> int:
 
 
 async def find_previous(db: Database, project: str, response_id: str) -> PreviousResponse | None:
-    """None: the project has no response with that id."""
+    """Returns None if the project has no response with that id."""
     rows = await db.execute(_PREVIOUS, {"id": response_id, "project": project})
     if not rows:
         return None

@@ -1,4 +1,4 @@
-"""What maintenance deletes: files that expired, parts that nobody will finish, dropped blocks.
+"""Deletions by maintenance: of expired files, of parts that nobody will finish, and of dropped blocks.
 
 Copies share the work: each takes the rows it can lock at once.
 """

@@ -17,7 +17,7 @@ from app.store.tenants.limits import check_stored
 
 BLOCK_BYTES = 1024 * 1024
 FILE_BYTES = 500
-"""What a file counts besides its content and its name: its row."""
+"""Bytes that a file's row counts, besides the file's content and name."""
 RESERVED_STEP = 16 * BLOCK_BYTES
 """The most that is reserved at a time where nobody knows how much will come: at first a block, then twice as much."""
 

@@ -36,10 +36,10 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """What a client says of a file."""
+    """A client's fields of a new file."""
 
     id: str
     filename: str
     purpose: str
     expires_after_seconds: int | None
-    """From its creation on; None: it stays until it is deleted."""
+    """Seconds from the file's creation to its expiry; None: it stays until it is deleted."""

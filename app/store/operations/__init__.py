@@ -1,1 +1,1 @@
-"""What operators see of responses, and what they do to many at once."""
+"""The operators' views of responses, and their actions on many at once."""

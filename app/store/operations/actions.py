@@ -66,7 +66,7 @@ class ActionRow:
     id: str
     kind: ActionKind
     filter: Json
-    """As the operator asked for it. Another version may have written it."""
+    """The filter as the operator asked for it. Another version may have written it."""
     reason: str
     actor: str | None
     state: ActionState
@@ -90,7 +90,7 @@ class ActionRow:
 
     @property
     def bounded(self) -> ResponseFilter:
-        """What it acts on: what was there when it was accepted."""
+        """The filter of the responses that it acts on: those that were there when it was accepted."""
         only = self.only
         return replace(only, created_before=min(only.created_before or self.created_at, self.created_at))
 
@@ -107,7 +107,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one step has done."""
+    """The counts of one step."""
 
     cursor: Place | None
     """The last response that it has looked at; None: it has come to the end of this pass."""

@@ -66,7 +66,7 @@ async def steps(db: Database, seen: ActionRow) -> AsyncGenerator[Step]:
 
 @dataclass(frozen=True, slots=True)
 class BatchCount:
-    """What a cancel does to batches."""
+    """The effect of a cancel on batches."""
 
     batches: int = 0
     """Batches that end as a whole: all, or if what runs goes on those of which nothing can."""

@@ -1,4 +1,4 @@
-"""Which responses a list, a count or a bulk action is about: the one place that makes conditions of a filter.
+"""The filter of a list, a count or a bulk action: the one place that makes conditions of it.
 
 A filter becomes branches and a test. Each branch is a range of an index, in the order of lists: by `inserted_at`, the
 clock of Postgres. The test is for what no index has. So a statement reads a window of the branches, and tests each row
@@ -30,7 +30,7 @@ _RENAMED = {"statuses": "status", "tier": "service_tier", "since": "created_afte
 
 @dataclass(frozen=True, slots=True)
 class ResponseFilter:
-    """What all of the responses have in common. What is empty or None limits nothing."""
+    """The conditions that all of the responses meet. A field that is empty or None limits nothing."""
 
     ids: tuple[str, ...] = ()
     status: tuple[Status, ...] = ()
@@ -56,7 +56,7 @@ class ResponseFilter:
         return self == ResponseFilter(status=self.status, only_kept=self.only_kept)
 
     def as_json(self) -> dict[str, Any]:
-        """What it says, as a job and the audit log keep it."""
+        """The filter as a job and the audit log keep it."""
         said = {name: value for name, value in asdict(self).items() if value}
         if self.status:
             said["status"] = [status.value for status in self.status]
@@ -181,7 +181,7 @@ def lines_window(batch_id: str, size: int, after: Place | None) -> Window:
 
 @dataclass(frozen=True, slots=True)
 class BatchTest:
-    """Which batches match a filter."""
+    """The condition of batches that match a filter."""
 
     text: str
     """A condition of the batch `b`."""

@@ -139,7 +139,7 @@ class ToolCall:
 
 
 async def read_calls(db: Database, response: KnownResponse) -> Sequence[ToolCall]:
-    """Its calls of hosted tools: from its output, or from its log while it is in progress."""
+    """The response's calls of hosted tools: from its output, or from its log while it is in progress."""
     if response.finished_at is not None:
         rows = await db.execute(_CALLS_OF_ENDED, {"id": response.id})
         return [
@@ -162,7 +162,7 @@ async def read_calls(db: Database, response: KnownResponse) -> Sequence[ToolCall
 
 @dataclass(frozen=True, slots=True)
 class LoggedAttempt:
-    """What one attempt has written into the log. 0: the API, when it accepted the response."""
+    """One attempt's part of the log. Attempt 0 is the API, when it accepted the response."""
 
     attempt: int
     first_event: int
@@ -177,5 +177,5 @@ class LoggedAttempt:
 
 
 async def read_attempts(db: Database, response_id: str) -> Sequence[LoggedAttempt]:
-    """What the log has of each attempt; a merged log counts with the last of each page."""
+    """Each attempt's part of the log; a merged log counts with the last of each page."""
     return [LoggedAttempt(**row._mapping) for row in await db.execute(_ATTEMPTS, {"id": response_id})]

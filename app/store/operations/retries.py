@@ -40,9 +40,9 @@ class NotRetried(StrEnum):
     NOT_STORED = "not_stored"
     """`store` was false: its request is kept for its own run alone."""
     NO_REQUEST = "no_request"
-    """Its stored request cannot be read."""
+    """The response's stored request cannot be read."""
     NOT_AN_ANSWER = "not_an_answer"
-    """It compacted a conversation for a client that is gone."""
+    """The response compacted a conversation for a client that is gone."""
     ALREADY_RETRIED = "already_retried"
     LIMIT_REACHED = "limit_reached"
     """The project's limits have no room for it now."""
@@ -50,7 +50,7 @@ class NotRetried(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OldResponse:
-    """What a new response takes from the one whose request it repeats."""
+    """The columns that a new response takes from the one whose request it repeats."""
 
     id: str
     project: str

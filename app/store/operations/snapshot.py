@@ -55,13 +55,13 @@ FULL_PART = 0.99
 class WorkerState(StrEnum):
     READY = "ready"
     DRAINING = "draining"
-    """It takes no responses now."""
+    """The worker takes no responses now."""
     DRAINED = "drained"
     """An operator drained it, and it has nothing any more."""
     ABSENT = "absent"
     """Maintenance misses a sign of life of it."""
     LOST = "lost"
-    """Its lease ran out."""
+    """The worker's lease ran out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Worker:
     pid: int
     started_at: datetime
     lease_seconds: float
-    """Until its lease runs out, unless it is renewed; negative: since it ran out."""
+    """Seconds until the lease runs out, unless it is renewed; negative: since it ran out."""
     is_absent: bool
     """Whether maintenance misses its lock, or its heartbeats."""
     unit: str | None
@@ -96,7 +96,7 @@ class Worker:
     in_tools: int
     """Running ones that wait for their tools, and take no slot."""
     load: Load | None = None
-    """What dispatches see of it; None: they send it nothing."""
+    """The load that dispatches see; None: they send the worker nothing."""
 
     @property
     def ahead(self) -> int:
@@ -163,7 +163,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What ended of one worker of a queue within `seconds`."""
+    """The responses of one worker of a queue that ended within `seconds`."""
 
     queue: str
     node: str

@@ -16,7 +16,7 @@ from app.store.database import Database
 class PauseRow:
     queue: str
     project: str | None
-    """None: all projects."""
+    """The paused project; None: all projects."""
     model: str
     since: datetime
     reason: str | None

@@ -51,7 +51,7 @@ class WorkerIdentity:
     unit: str | None = None
     """What restarts the process: a systemd unit, a pod, or a process of `longhaul up`."""
     devices: str | None = None
-    """As CUDA_VISIBLE_DEVICES names them; None: all of the machine."""
+    """The worker's devices, as CUDA_VISIBLE_DEVICES names them; None: all of the machine."""
     device: str | None = None
     """The name of its devices."""
     version: str = ""
@@ -60,7 +60,7 @@ class WorkerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredModel:
-    """What the living workers of a model say of it."""
+    """The model's facts, as its living workers state them."""
 
     context_length: int
     """The shortest, if its workers differ."""
@@ -71,7 +71,7 @@ class RegisteredModel:
     efforts: Mapping[str, str | None] | None
     """What becomes of each `reasoning.effort`; None: not known."""
     refusals: Mapping[str, str]
-    """What it refuses, and why."""
+    """The kinds of requests that the model refuses, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """What a heartbeat found: response id -> attempt."""
+    """The responses that a heartbeat found: response id -> attempt."""
 
     fenced: Mapping[str, int]
     """Responses that run here, but no longer belong to this worker under that attempt."""

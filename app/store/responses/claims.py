@@ -1,4 +1,4 @@
-"""Which worker owns a response: claims, and the release of responses whose worker stops."""
+"""Ownership of responses: claims, and the release of responses whose worker stops."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ Announce = Callable[["EndResult"], None]
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Which rows are to be ended: those with one of the `ids`, of which all holds that is set here."""
+    """The rows to end: those with one of the `ids` that meet every condition that is set here."""
 
     ids: Sequence[str]
     project: str | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from app.queue.message import FOREGROUND
 
 SEEN_SECONDS = 1.0
-"""For so long a process takes a line for granted. If it has gone meanwhile, what was inserted is dispatched."""
+"""Seconds for which a process takes a line for granted. If it has gone meanwhile, a dispatch sends the response."""
 
 
 class Lines:

@@ -45,12 +45,12 @@ _NUL = b"\\u0000"
 
 @dataclass(frozen=True, slots=True)
 class Reserving:
-    """What a response of a project with limits reserves, besides what the size of its request says."""
+    """The reservation of a response of a project with limits, besides the size of its request."""
 
     context_bytes: int
     """Size of what it continues."""
     output_tokens: int | None
-    """None: it reserves no tokens."""
+    """The reserved tokens; None: it reserves none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class _Stored:
 
     json: bytes
     input_bytes: int
-    """What a worker reads of it for a response that continues this one."""
+    """Bytes that a worker reads for a response that continues this one."""
     call_ids: list[str]
     approvals: list[str]
     input_ids: list[str]
@@ -100,13 +100,13 @@ class NewResponse:
     origin: Origin = NOWHERE
     """Origin of its request."""
     reserving: Reserving | None = None
-    """None: its project has no limits that responses reserve of."""
+    """The reservation; None: its project has no limits that responses reserve of."""
     ran_on: str | None = None
     """The node of the worker that ran the response that it continues."""
     retry_of: str | None = None
     """The response whose request it repeats; None: the request is a client's."""
     place: BatchPlace | None = None
-    """None: it is no line of a batch."""
+    """The response's place in its batch; None: it is no line of a batch."""
     attempt: ClassVar[int] = 0
     sent_to: ClassVar[str | None] = None
     foreground_place: ClassVar[bool] = False
@@ -128,12 +128,12 @@ class NewResponse:
 
     @property
     def size(self) -> int:
-        """What its insert writes, in bytes."""
+        """Bytes that the insert writes."""
         return len(self.stored.json) + len(self.opening.frames)
 
     @property
     def weight(self) -> int:
-        """What it counts in a batch: a large one is alone."""
+        """The row's weight in a batch of inserts: a large one is alone."""
         return MAX_BATCH if is_large(self.size) else weight(self.size)
 
     @property
@@ -334,7 +334,7 @@ def _candidate(new: NewResponse) -> Candidate:
 
 
 async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
-    """What becomes of each response's message."""
+    """The decision on each response's message."""
     made: dict[str, Sending] = {}
     # Behind others that wait, only foreground responses may be sent at once.
     has_foreground = any(new.priority in FOREGROUND for new in batch)

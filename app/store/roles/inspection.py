@@ -1,4 +1,4 @@
-"""What a check of an installation looks at in Postgres: the server, the role and its rights."""
+"""The facts that a check of an installation reads in Postgres: the server, the role and its rights."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class NewKey:
     shown: str
     scopes: Collection[str]
     lifetime_seconds: float | None = None
-    """None: the key does not expire."""
+    """Seconds until the key expires; None: it does not."""
     service_account: str | None = None
 
 
@@ -35,7 +35,7 @@ class KeyRow:
 
     id: str
     project: str | None
-    """None: it belongs to the operators, and to no project."""
+    """The key's project; None: it belongs to the operators."""
     name: str
     hash: bytes
     shown: str
@@ -45,7 +45,7 @@ class KeyRow:
     last_used_at: datetime | None
     revoked_at: datetime | None
     remaining_seconds: float | None
-    """Until it expires, by Postgres' clock; None: it does not expire."""
+    """Seconds until the key expires, by Postgres' clock; None: it does not expire."""
     is_archived: bool
     """Whether its project is."""
     service_account: str | None = None

@@ -75,12 +75,12 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """What a list is limited to; an empty collection limits nothing."""
+    """The filter of a list; an empty collection limits nothing."""
 
     types: Collection[str] = ()
     actors: Collection[str] = ()
     from_command_line: bool = False
-    """With `actors`: entries of changes without a key, too."""
+    """Whether entries of changes without a key are listed beside those of `actors`."""
     projects: Collection[str] = ()
     resources: Collection[str] = ()
     since: datetime | None = None

@@ -35,7 +35,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """So many requests for one limit."""
+    """A number of requests for one limit."""
 
     project: str
     model: str

@@ -68,9 +68,9 @@ class ProjectRow:
     top_tier: str = "priority"
     """The best service tier that its responses get."""
     weight: float = 1.0
-    """Its share of every queue (dispatch.py)."""
+    """The project's share of every queue (dispatch.py)."""
     stored_bytes: int = 0
-    """What its ended responses and its conversations occupy, some seconds ago."""
+    """Bytes of the project's ended responses and conversations, some seconds ago."""
     conversation_days: int | None = None
     """A conversation that has not changed for so long is deleted; None: none is."""
     erase_at: datetime | None = None

@@ -17,7 +17,7 @@ from sqlalchemy import Row, text
 from app.store.database import Database
 
 _GROUPS = ("project_id", "user_id", "api_key_id", "model", "service_tier", "batch")
-"""What usage can be told apart by: columns of _READ."""
+"""The columns of _READ that usage can be grouped by."""
 
 # Rows of the ledger are locked in the order of their keys: two copies of maintenance do not wait for each other.
 _ADD_UP = text(
@@ -98,7 +98,7 @@ class UsageFilter:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What one group used within one bucket."""
+    """The usage of one group within one bucket."""
 
     start: datetime
     """Start of the bucket; the first one begins with the filter's start."""

@@ -49,7 +49,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What becomes of a delivery after an attempt."""
+    """The state of a delivery after an attempt."""
 
     status: str
     """`pending`, `delivered` or `failed`."""
@@ -64,7 +64,7 @@ class DeliveryRow:
     """A delivery as its project sees it."""
 
     id: str
-    """That of its event."""
+    """The id of the delivery's event."""
     type: str
     object_id: str
     status: str

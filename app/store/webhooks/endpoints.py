@@ -30,7 +30,7 @@ class EndpointRow:
     created_at: datetime
     updated_at: datetime
     failing_since: datetime | None
-    """Its first failure since the last success."""
+    """The endpoint's first failure since the last success."""
     disabled_at: datetime | None
     disabled_reason: str | None
 
