@@ -215,7 +215,7 @@ def with_statistics(model: ServedModel, settings: Settings) -> ServedModel:
 
 
 def _figures(slots: Slots, runs: ActiveRuns) -> Mapping[str, Callable[[], float]]:
-    """What a scrape reads, from a thread of its own."""
+    """The figures that a scrape reads, from a thread of its own."""
     return {
         "slots": lambda: slots.count,
         "offered_slots": lambda: 0 if slots.is_drained else slots.offered,

@@ -48,7 +48,7 @@ class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
     """Takes up to MAX_MESSAGES at once, with BLMPOP: Redis 7.0."""
 
     do_restore = False
-    """Nobody takes from the worker's own lists once it has stopped."""
+    """Whether a stopped worker puts messages back: nobody takes from its own lists."""
     free_places: Callable[[], int] = staticmethod(lambda: 1)
     """How many messages may be taken."""
 

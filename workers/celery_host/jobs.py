@@ -45,7 +45,7 @@ CLEANUP_SECONDS = 10.0
 CHECK_SECONDS = 0.1
 
 Result = tuple[int, Any, float]
-"""What Celery's tracer returns: whether it failed, its value as text or an ExceptionInfo, and its seconds."""
+"""The value of Celery's tracer: whether the task failed, its value as text or an ExceptionInfo, and its seconds."""
 
 _pids = itertools.count(1 << 20)
 
@@ -112,7 +112,7 @@ class Jobs:
     # On the loop's thread
 
     def resize(self, limit: int) -> None:
-        """So many jobs run at once, from now on."""
+        """Sets how many jobs run at once."""
         self._places.total_tokens = limit
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:

@@ -49,7 +49,7 @@ Handler = Callable[..., Any]
 
 
 class Commands(dict[str, Handler]):
-    """What the worker does for each name."""
+    """The worker's action for each name."""
 
     def __init__(self, telling: Mapping[str, Handler], signed: Mapping[Command, Handler]) -> None:
         super().__init__(telling)

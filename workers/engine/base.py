@@ -26,7 +26,7 @@ class EngineError(Exception):
     """The engine could not serve this one request; other requests are not affected."""
 
     code: ClassVar[str] = "server_error"
-    """What a caller is told of it, in the error of the failed response."""
+    """The message for the caller, in the error of the failed response."""
 
 
 class PromptTooLong(EngineError):

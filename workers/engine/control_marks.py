@@ -16,7 +16,7 @@ from typing import Any
 HIDDEN_BREAK = "\ufdd0\ufdd1"
 """Noncharacters, which no text should contain."""
 SHOWN_BREAKS = ("\u200b", " ")
-"""For tokenizers that cannot remove a break: the model reads it."""
+"""Breaks for tokenizers that cannot remove one: the model reads them."""
 _BRACKETS = frozenset("<>[]{}|\uff5c")
 _HTML = re.compile(
     r"</?(a|b|blockquote|br|caption|code|col|div|em|h\d|hr|i|img|li|ol|p|pre|s|span|strong|su[bp]|table|t[dhr]|tbody|"

@@ -27,9 +27,9 @@ TOKENS_A_SECOND = 10_000
 MAX_THREADS = 4
 WALL_SECONDS = 60
 MEMORY_BYTES = 2**29
-"""What a job may add to the memory of its process."""
+"""Bytes that a job may add to the memory of its process."""
 COMPILED_BYTES = 2**26
-"""What a compiled grammar may hold: the engine keeps one for each running response, within a bound of all."""
+"""Bytes that a compiled grammar may hold: the engine keeps one for each running response, within a bound of all."""
 MAX_DEPTH = 10_000
 """Calls of Python in each other: a schema of a hundred levels takes a thousand."""
 _ALONE = "longhaul_counter"

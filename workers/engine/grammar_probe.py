@@ -35,19 +35,19 @@ ATTEMPTS = 2
 """How often a job is tried whose process is ended from outside, as by the kernel of a machine without memory."""
 _CODE = code_running(grammar_compiler.__name__)
 _OVERHEAD_BYTES = 512
-"""What a verdict holds besides its texts."""
+"""Bytes that a verdict holds besides its texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a caller sent, or what was made of it, that becomes a grammar."""
+    """The source of a grammar: a caller's text, or a schema or tag that was made of it."""
 
     kind: Literal["schema", "loose", "lark", "regex", "tag"]
     """`loose`: a schema of which only that counts which can be held. `lark` and `regex` define the input of a custom
     tool, `tag` is a structural tag (xgrammar's JSON)."""
     text: str
     field: str
-    """Its field of the request, for messages."""
+    """The source's field of the request, for messages."""
 
     @property
     def key(self) -> bytes:
@@ -62,7 +62,7 @@ class Verdict:
     """For a definition: the grammar of its text inside a JSON string. For a tag: what the engine gets. For a loose
     schema: the schema that can be held."""
     too_costly: bool = False
-    """It takes more than a job may."""
+    """The grammar takes more than a job may."""
     size: int = 0
     """Bytes that the engine's cache holds of it, or this one."""
     cost: Cost = field(default_factory=Cost)

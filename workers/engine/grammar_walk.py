@@ -1,4 +1,4 @@
-"""What a grammar costs at each token: some walks through it, on plain text and on any.
+"""The cost of a grammar at each token: some walks through it, on plain text and on any.
 
 A grammar may be cheap to compile and dear to follow, and the engine computes a mask for each token while all its
 requests wait.
@@ -14,7 +14,7 @@ from typing import Any
 from workers.engine.mask_budget import BUDGET_SECONDS, mean_after
 
 PLAIN_STEPS = 96
-"""In one walk: ambiguity costs more with each token."""
+"""Tokens of one walk: ambiguity costs more with each token."""
 STEPS, WALKS = 24, 3
 """Walks in which each first byte is as likely as another, so that rare alternatives are met too."""
 _TRIES = 8

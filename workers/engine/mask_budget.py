@@ -1,4 +1,4 @@
-"""What the masks of grammars may take of an engine's time.
+"""The budget of an engine's time for the masks of grammars.
 
 An engine computes a mask for each request with a grammar at each token, while all its requests wait. So all masks of a
 token share one budget. A request holds what its grammar took in the probe's walk (`grammar_walk.py`), and waits until
@@ -19,7 +19,7 @@ BUDGET_SECONDS = 0.03
 """CPU time for all masks of a token, and so for one. With 150,000 tokens, ordinary schemas take 2 ms, and simple custom
 grammars 10; what holds up an engine takes 150 and more."""
 FREE_SECONDS = 0.0025
-"""What each request has for nothing."""
+"""The time of each request's mask that is not counted."""
 FREE_BYTES = 2**20
 MEAN_TOKENS = 8
 """A cost is a mean that forgets what was so many tokens ago: a single token says little, and growth shows at once."""
@@ -32,16 +32,16 @@ def mean_after(mean: float, seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a grammar takes of the engine."""
+    """The cost of a grammar for the engine."""
 
     seconds: float = 0.0
-    """For a token's mask, at the dearest place of a walk."""
+    """Seconds for a token's mask, at the dearest place of a walk."""
     size: int = 0
     """Bytes, compiled."""
 
 
 class MaskBudget:
-    """What the grammars of the running requests hold, by project (app/bounds.py)."""
+    """The holdings of the running requests' grammars, by project (app/bounds.py)."""
 
     def __init__(self, most_bytes: int) -> None:
         self.masks = Bound("masks", _microseconds(BUDGET_SECONDS), _microseconds(FREE_SECONDS), unit="microseconds of ")

@@ -23,7 +23,7 @@ class Structured:
     tag: str
     """A structural tag (xgrammar's JSON)."""
     request_field: str
-    """Where it comes from in the request, for messages."""
+    """The format's place in the request, for messages."""
     template_args: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the chat template: without `thoughts`, they decide where the grammar starts to apply."""
     barred: frozenset[int] = frozenset()
@@ -31,7 +31,7 @@ class Structured:
     thoughts: Any = None
     """The engine's own: by the prompt, where thoughts end and so the grammar starts to apply."""
     cost: Cost = field(default_factory=Cost)
-    """What it takes of the engine."""
+    """The cost of the format for the engine."""
 
 
 class ToolChoice(Enum):
@@ -53,9 +53,9 @@ class Tool:
     parameters: Mapping[str, Any] | None
     strict: bool
     field: str
-    """Its position in the request (`tools[0]`), for messages."""
+    """The tool's position in the request (`tools[0]`), for messages."""
     grammar: tuple[Literal["lark", "regex"], str] | None = None
-    """For a custom tool: the syntax and the grammar that its `input` must match."""
+    """The syntax and the grammar that the `input` of a custom tool must match."""
 
     def as_function(self) -> Json:
         """As chat templates take it."""
@@ -69,17 +69,17 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """What a request asks of the form of its output."""
+    """A request's rules for the form of its output."""
 
     tools: tuple[Tool, ...] = ()
     """The tools that may be called."""
     choice: ToolChoice = ToolChoice.NONE
     single: bool = False
-    """At most one call."""
+    """Whether the model may make one call at most."""
     closed: bool = False
     """The model was shown other tools too; the grammar must rule out calls of them."""
     text_format: Mapping[str, Any] = field(default_factory=lambda: {"type": "text"})
-    """As openai's ResponseFormatTextConfig."""
+    """The format as openai's ResponseFormatTextConfig."""
     template_args: Mapping[str, Any] = field(default_factory=dict)
     stop_tokens: tuple[int, ...] = ()
     """Further tokens that end the answer, from the request; they are no text."""

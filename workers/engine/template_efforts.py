@@ -1,4 +1,4 @@
-"""What each `reasoning.effort` changes in a model's prompt, found by rendering small conversations.
+"""The effect of each `reasoning.effort` on a model's prompt, found by rendering small conversations.
 
 Templates are programs: some know efforts, some a switch that turns reasoning on and off, and some nothing of the kind.
 """

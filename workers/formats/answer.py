@@ -1,4 +1,4 @@
-"""What the parsers of all formats share: a request's rules for its answer, and the state that those rules need."""
+"""The common part of all formats' parsers: a request's rules for its answer, and the state that those rules need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workers.formats.stops import StopStrings
 
 @dataclass(frozen=True, slots=True)
 class AnswerRules:
-    """What a request asks of its answer besides `OutputSpec`."""
+    """A request's rules for its answer besides `OutputSpec`."""
 
     stop: tuple[str, ...] = ()
     """Strings that end the answer."""
@@ -25,7 +25,7 @@ class AnswerRules:
     """A stop string counts only after this many tokens."""
     tools: CallableTools = field(default_factory=CallableTools)
     sources: Sources = field(default_factory=dict)
-    """What the model may cite."""
+    """The pages that the model may cite."""
 
 
 def answer_rules_of(request: Mapping[str, Any], tools: Tools, spent: int, sources: Sources) -> AnswerRules:

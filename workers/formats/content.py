@@ -13,7 +13,7 @@ _TAG = re.compile(r"<\s*/?\s*(file\d*)(?!\w)", re.IGNORECASE)
 _ESCAPES = str.maketrans({'"': "&quot;", "<": "&lt;", ">": "&gt;"})
 
 Result = str | Sequence[Mapping[str, Any]]
-"""What a tool returned: text, or parts of a message's content."""
+"""A tool's result: text, or parts of a message's content."""
 
 
 def text_of(content: str | Iterable[Mapping[str, Any]]) -> str:

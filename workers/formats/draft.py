@@ -45,7 +45,7 @@ class Draft:
     """The turn in a format, before its items are cut to what fits."""
 
     sampling: Sampling
-    """For the whole answer: earlier turns have spent some of it."""
+    """The sampling of the whole answer: earlier turns have spent some of its tokens."""
     render: Render
     parser: Callable[[Prompt, AnswerRules], TurnParser]
     """Makes a new parser of the answer to a prompt."""

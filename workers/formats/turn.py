@@ -68,12 +68,12 @@ class PastTurn:
 
     tokens: tuple[int, ...]
     items: tuple[Json, ...]
-    """Its output items; hosted calls hold `call`: name, arguments and result as the model wrote and read them."""
+    """The output items; hosted calls hold `call`: name, arguments and result as the model wrote and read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnContext:
-    """What is known before the first turn of a response, and stays the same in every attempt."""
+    """The facts that are known before the first turn of a response, and stay the same in every attempt."""
 
     created_at: int = 0
     """Seconds since the epoch."""

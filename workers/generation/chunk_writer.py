@@ -1,4 +1,4 @@
-"""From the deltas of one response to its chunks in the journal."""
+"""How the deltas of one response become its chunks in the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the exception that ended a run to the response's row and the run's outcome: one table."""
+"""How an exception that ends a run decides the response's row and the run's outcome: one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run generates: an answer, the summary of a compaction, or nothing but a prompt."""
+"""The generation of one run: an answer, the summary of a compaction, or nothing but a prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a response's log says of its turns: their tokens, which calls ran on the server, and the results.
+"""The turns of a response, from its log: their tokens, the calls that ran on the server, and the results.
 
 A response is one turn after another: tokens, then the calls among them, then the tokens of the next turn. Steps in its
 chunks say where it stands:

@@ -40,7 +40,7 @@ must find the new one before the lease ends."""
 PRESENCE_SECONDS = 0.5
 """The interval of checks of the presence connection. Maintenance forgives one missed check."""
 CONNECTIONS = 2
-"""One holds the worker's lock, one sends the heartbeats."""
+"""Number of connections: one holds the worker's lock, one sends the heartbeats."""
 STALLED_LEASES = 4
 """If the worker's loop takes no turn for this many lengths of the lease, the process ends."""
 CLOSE_SECONDS = 5.0

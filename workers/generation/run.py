@@ -55,7 +55,7 @@ class Run:
     progress_at: float | None = None
     """When something was committed for the first time since then."""
     yielding: bool = False
-    """Its worker took its slot from it for a foreground response."""
+    """The worker took the run's slot for a foreground response."""
     commits: int = 0
     """How many of its chunks with tokens or steps were committed: its progress."""
     alone_until: float = 0.0

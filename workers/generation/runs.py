@@ -1,4 +1,4 @@
-"""What runs in this worker now: the registry that runner and lease share."""
+"""The runs in this worker now: the registry that runner and lease share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ActiveRuns:
 
     @contextmanager
     def claiming(self, response_id: str) -> Iterator[None]:
-        """Around a claim: its row may name this worker before its run is registered."""
+        """Marks a claim in its block: its row may name this worker before its run is registered."""
         with self._lock:
             self._claims[response_id] += 1
         try:

@@ -171,7 +171,7 @@ class Slots:
         self.admit()
 
     def resize(self, limit: int) -> None:
-        """So many runs at most, from now on."""
+        """Sets the most runs at once."""
         if self._limit != limit:
             self._limit = limit
             self.changed()
@@ -184,7 +184,7 @@ class Slots:
 
     @contextmanager
     def left(self, run: Run) -> Iterator[None]:
-        """Around what a run waits for without a slot: its tools."""
+        """Gives up the run's slot in its block, while the run waits for its tools."""
         self._away[id(run)] = run
         self._soon(self._note_away, AWAY_SECONDS)
         try:

@@ -1,4 +1,4 @@
-"""What can go wrong with an MCP server, for callers that do not load the MCP library."""
+"""Errors of MCP servers, for callers that do not load the MCP library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class ListingFailed(Exception):
 
 
 class Unreachable(Exception):
-    """There is no session: the MCP server is away, refuses, or does not speak MCP."""
+    """No session is possible: the MCP server is away, refuses, or does not speak MCP."""
 
 
 class SessionGone(Exception):

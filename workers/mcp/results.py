@@ -28,7 +28,7 @@ class ToolResult:
     fields: Json
     """The fields to set on the call's item."""
     result: Result
-    """What the model gets."""
+    """The text that the model gets."""
     sources: Json = field(default_factory=dict)
     """What the model may cite from the result, by the browser's cursor: `{url, title, results}`."""
 
@@ -47,7 +47,7 @@ class ResultOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a server answered to a call."""
+    """A server's answer to a call."""
 
     call: HostedCall
     is_error: bool
@@ -55,12 +55,12 @@ class _Answer:
     """Truncated."""
     images: Sequence[str]
     facts: Mapping[str, Any]
-    """Its structured content."""
+    """The answer's structured content."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ItemFields:
-    """What the servers of one kind set on the items of their calls."""
+    """Fields that the servers of one kind set on the items of their calls."""
 
     answered: Callable[[_Answer, ResultOptions], Json]
     failed: Callable[[str, int, ResultOptions], Json]

@@ -47,7 +47,7 @@ def _handle_signals() -> int:
 
 
 def _become_server(command: list[str], supervisor: int, stdout: int) -> None:
-    """In the child: ties it to the supervisor, then runs the server in its place."""
+    """Ties this child to the supervisor, then runs the server in its place."""
     try:
         die_with_parent(supervisor)
         os.dup2(stdout, 1)

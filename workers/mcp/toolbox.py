@@ -63,7 +63,7 @@ class Toolbox:
         self._running: Counter[Session] = Counter()
         """How many calls, or listings, run in each session."""
         self._answered: set[_SessionKey] = set()
-        """Where a call was answered: a later session with the same key has lost what its server kept."""
+        """The sessions that answered a call: a later one with the same key has lost what its server kept."""
         self._closing = closing
 
     async def list_tools(self, label: str) -> list[Json]:
@@ -82,7 +82,7 @@ class Toolbox:
         return bool(self._knows_options)
 
     async def _listed(self, server: McpServer, label: str | None) -> list[types.Tool]:
-        """What the server lists. Tries twice. Raises ListingFailed."""
+        """Returns the tools that the server lists. Tries twice. Raises ListingFailed."""
         for attempt in range(LIST_ATTEMPTS):
             try:
                 with self._session(server, label, ends=lambda _: True) as session:

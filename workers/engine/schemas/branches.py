@@ -1,4 +1,4 @@
-"""What schemas that hold together say about one type of value.
+"""The rules of schemas that hold together for one type of value.
 
 Scalars are languages, which combine freely. Arrays and objects are branches: lists of nodes without choices.
 """
@@ -103,7 +103,7 @@ def _one_of(each: list[Language]) -> Language:
 
 
 def _held(node: Node, kind: str) -> list[Language]:
-    """By the keywords of this type."""
+    """The languages of the node, by the keywords of this type."""
     parts = []
     for values in _values(node):
         parts.append(either(*(_text(value, kind) for value in values if type_of(value) == kind)))

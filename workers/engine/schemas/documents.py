@@ -62,7 +62,7 @@ class Refused(ValueError):
 
 
 class NoSchema(Refused):
-    """It is wrong in itself: less of it would be wrong, too."""
+    """The schema is wrong in itself: a part of it would be wrong, too."""
 
 
 class Document:

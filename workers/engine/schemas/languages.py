@@ -147,7 +147,7 @@ def after(of: Language, code: int) -> Language:
 
 @cache
 def _edges(of: Language) -> frozenset[int]:
-    """Where the first character begins to make a difference."""
+    """The characters at which the ranges of first characters that it treats alike begin."""
     match of.kind, of.args:
         case "chars", (ranges,):
             return frozenset(edge for first, last in ranges for edge in (first, last + 1))

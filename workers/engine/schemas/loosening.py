@@ -16,7 +16,7 @@ from workers.engine.schemas.schema_grammar import schema_grammar
 
 MAX_LEFT_OUT = 100
 _FIRST = ("uniqueItems", "maxLength", "minLength", "multipleOf", "minProperties", "maxProperties", "format", "pattern")
-"""What goes first of a node that says too much in all."""
+"""Keywords in the order in which they leave a node that is too large."""
 _WHOLE = frozenset({"unevaluatedProperties", "unevaluatedItems", "extends", "disallow", "enum", "required"})
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"})
 _CHOICE = ("if", "then", "else")

@@ -38,10 +38,10 @@ _BASE = {
     "any": 'string | number | "true" | "false" | "null" | array | object',
 }
 _STRING_ENDS = r"(=(w [,}\]:]))"
-"""What follows a string: xgrammar then knows in advance which tokens may end one."""
+"""The text behind a string: xgrammar then knows in advance which tokens may end one."""
 
 Alternative = tuple[str, frozenset[str]]
-"""Its text, and the rules that it cannot do without."""
+"""The rule's text, and the rules that it needs."""
 
 
 class Rules:
@@ -55,7 +55,7 @@ class Rules:
             self._rules["string"] = [joined(r'"\""', self.language(self.strings, in_json=True))]
 
     def rule(self, alternatives: Iterable[Alternative], name: str | None = None) -> str | None:
-        """Its name; None if it has no alternative."""
+        """Returns the rule's name; None if it has no alternative."""
         name = name or f"v{len(self._rules)}_"
         self._rules[name] = list(alternatives)
         return name if self._rules[name] else None

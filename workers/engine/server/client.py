@@ -117,7 +117,7 @@ class Client:
         yield last  # the connection is free by now
 
     async def _answer(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
-        """Its headers are there. A refusal is read, and raised."""
+        """Posts a request; returns the answer once its headers are there. A refusal is read, and raised."""
         async with asyncio.timeout(None) as waiting:
             self._waiting.add(waiting)
             try:

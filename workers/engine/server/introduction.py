@@ -25,7 +25,7 @@ PROBE_SECONDS = 60.0
 _SAMPLE = re.compile(r"^(vllm:\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _MOST = 2.0**53
-"""More than any server has of anything."""
+"""A number larger than any count of a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ NOBODY = Server("", 0, frozenset(), "", can_force=False, by_priority=False, cach
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the server has to do, for all its clients."""
+    """The server's load, from all its clients."""
 
     running: int = 0
     waiting: int = 0

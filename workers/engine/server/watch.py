@@ -16,9 +16,9 @@ from workers.engine.server.introduction import NOBODY, Load, Server, read_load
 log = logging.getLogger("longhaul.engine")
 
 LOOK_SECONDS = 1.0
-"""Between two looks at a server that is there."""
+"""Pause between two looks at a server that is there."""
 RETURN_SECONDS = 0.25
-"""Between two tries of one that is away."""
+"""Pause between two tries of a server that is away."""
 
 
 def slots_left(slots: int, ours: int, load: Load) -> int:

@@ -73,7 +73,7 @@ class Rendering:
             """How messages have to be shaped for the template."""
             self._renderer.shaped_for(self.proof.shaping)
             self.efforts = applied_efforts(self._tokens)
-            """What becomes of each effort."""
+            """The effort that each `reasoning.effort` comes to."""
         self._large = Bound("large prompts", 1, shares=False)
         self._threads = Bound("prompts", renderer.THREADS, shares=False)
 

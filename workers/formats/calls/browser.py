@@ -116,7 +116,7 @@ def unknown_option(tools: Sequence[Json]) -> str | None:
 
 
 def place_of(tools: Iterable[Json]) -> str | None:
-    """What the model is told of where the user is; None: nobody said."""
+    """The text for the model about where the user is; None: the request does not say."""
     spec = next((tool for tool in tools if tool["type"] in WEB_SEARCH.tool_types), {})
     told = [(spec.get("user_location") or {}).get(name) for name in ("city", "region", "country", "timezone")]
     places = ", ".join(filter(None, told))

@@ -39,7 +39,7 @@ class ClientName:
 
     @property
     def qualified(self) -> str:
-        """As `tool_choice` names the tool."""
+        """The tool as `tool_choice` names it."""
         return self.name if self.namespace is None else f"{self.namespace}.{self.name}"
 
 
@@ -49,11 +49,11 @@ class ClientTool:
 
     name: ClientName
     spec: Json
-    """As the request is stored."""
+    """The tool as the request is stored."""
     entry: int | None
     """The position in the request's `tools` of the tool, or of its namespace; None: an item brought it."""
     field: str
-    """Its position in the request (`tools[0].tools[1]`), for messages."""
+    """The tool's position in the request (`tools[0].tools[1]`), for messages."""
     about: str | None = None
     """The description of the namespace that begins with this tool."""
 
@@ -79,7 +79,7 @@ class ClientTools:
         return self.names.get(tool, tool.name)
 
     def called_name(self, call: Item) -> str:
-        """What the model called the tool of this item."""
+        """The model's name for the tool of this item."""
         return self.name_of(_called(call))
 
 
@@ -178,7 +178,7 @@ def _of_entry(entry: Json, where: str, index: int | None) -> Iterator[ClientTool
 
 
 def loaded_text(item: Item, client: ClientTools) -> str:
-    """What the model reads of the tools that a search found."""
+    """The text for the model about the tools that a search found."""
     names = [client.name_of(tool.name) for tool in _of_item(item)]
     return f"These tools can be called now: {', '.join(names)}." if names else "No tools were found."
 

@@ -46,11 +46,11 @@ class HostedTool:
     server_label: str | None
     """For an MCP tool: the label of its server in the request."""
     tool: str
-    """Its name on the server."""
+    """The tool's name on the server."""
     description: str | None
     parameters: Mapping[str, Any]
     field: str
-    """Its position in the request (`tools[0]`), for messages."""
+    """The tool's position in the request (`tools[0]`), for messages."""
     needs_approval: bool = False
     about: str | None = None
     """What the request says of its server; the first tool of the server has it, for models that know no servers."""
@@ -159,9 +159,9 @@ class ShownCall:
 
     name: str
     text: str
-    """Its arguments; chat templates require a JSON object."""
+    """The call's arguments; chat templates require a JSON object."""
     content_type: str = "json"
-    """Its content type in harmony."""
+    """The call's content type in harmony."""
 
 
 @dataclass(frozen=True, slots=True)

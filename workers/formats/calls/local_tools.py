@@ -51,7 +51,7 @@ class LocalToolFormat:
     arguments: Callable[[Item], Json]
     """The arguments of the call that an item shows."""
     output: Callable[[Item], str]
-    """What the model reads of an output."""
+    """The text for the model of an output."""
 
 
 class OpenLocalCall(CollectedCall):
@@ -70,7 +70,7 @@ class OpenLocalCall(CollectedCall):
 
 
 def description_of(tool: LocalToolFormat, spec: Item) -> str:
-    """What the model is told of a tool of the request, with the skills that it has."""
+    """The description for the model of a tool of the request, with its skills."""
     skills = (spec.get("environment") or {}).get("skills") or ()
     lines = [f"- {skill['name']} ({skill['path']}): {skill['description']}" for skill in skills]
     if not lines:
@@ -247,5 +247,5 @@ def shown_arguments(item: Item) -> str:
 
 
 def shown_output(item: Item) -> str:
-    """What a model reads of an output's item."""
+    """The text for a model of an output's item."""
     return BY_OUTPUT[item["type"]].output(item)

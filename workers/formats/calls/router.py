@@ -50,13 +50,13 @@ class CallableTools:
     search: bool = False
     """Whether a tool search of the client's is among them."""
     searched: ToolIndex | None = None
-    """What a tool search on the server searches; None: there is no such search."""
+    """The tools that a search on the server searches; None: there is no such search."""
     local: Mapping[str, LocalToolFormat] = field(default_factory=dict)
     """The local tools."""
     hosted: HostedTools = field(default_factory=dict)
     """The tools that the server runs."""
     single: bool = False
-    """At most one call."""
+    """Whether the model may make one call at most."""
 
 
 class CallRouter:

@@ -43,7 +43,7 @@ _IN_NAME, _IN_TEXT = 3.0, 1.0
 
 
 def description_of(given: str | None, deferred: Iterable[ClientTool]) -> str:
-    """What the model is told of the search: the names of namespaces, and of tools outside of them."""
+    """The description of the search for the model: the names of namespaces, and of tools outside of them."""
     namespaces: dict[str, str | None] = {}
     names: list[str] = []
     for tool in deferred:

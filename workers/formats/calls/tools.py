@@ -99,7 +99,7 @@ def as_functions(tools: Sequence[Tool]) -> list[Json]:
 
 
 def output_spec_of(request: Mapping[str, Any], tools: Tools, template_args: Mapping[str, Any]) -> OutputSpec:
-    """What the request asks of the form of its output."""
+    """The request's rules for the form of its output."""
     extra = request["extra"]
     stop_tokens = () if extra.get("include_stop_str_in_output") else extra.get("stop_token_ids") or ()
     return OutputSpec(
@@ -163,7 +163,7 @@ def _hosted_tool(tool: HostedTool) -> Tool:
 
 
 def _about(tools_of: str | None, text: str | None) -> str | None:
-    """What the description of a namespace's, or of a server's, first tool begins with."""
+    """The beginning of the description of a namespace's, or of a server's, first tool."""
     return f"About the tools of {tools_of}: {text}" if text else None
 
 

@@ -136,7 +136,7 @@ class _Builder:
 
 
 _JOINTS = {"content": "\n\n", "reasoning": "\n"}
-"""What is between the texts of a message."""
+"""The separator between the texts of a message."""
 
 
 def content_of(content: Result) -> str | list[Json]:

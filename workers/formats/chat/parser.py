@@ -111,7 +111,7 @@ class ChatParser(AnswerParser):
         return self._pass_on(self._parser.feed(text, [token]))
 
     def _pass_on(self, deltas: list[Delta]) -> list[Delta]:
-        """What becomes of the output parser's deltas."""
+        """Returns the deltas that come of those of the output parser."""
         if any(isinstance(delta, Reasoning) for delta in deltas):
             self.reasoning_tokens += self._undecided
         if deltas:

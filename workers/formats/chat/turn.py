@@ -22,7 +22,7 @@ from workers.formats.reasoning import check_template, shows_all_turns
 from workers.formats.sampling import sampling_of
 
 _CAPABILITIES = Capabilities(images=True, tools=True, reasoning=True, verbosity=True, fetches_images=True)
-"""What the format can show; the engine knows what its model lacks."""
+"""The abilities of the format; the engine knows what its model lacks."""
 
 
 async def chat_draft(plan: TurnPlan) -> Draft:

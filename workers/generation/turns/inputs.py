@@ -1,4 +1,4 @@
-"""What a response is generated from: the items of its context and its own input, unsealed, and its secrets."""
+"""The input of a response: the items of its context and its own input, unsealed, and its secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a response does before its first turn: MCP servers list their tools, and approved calls are made.
+"""The setup before a response's first turn: MCP servers list their tools, and approved calls are made.
 
 Each server is asked once for a chain of responses: the list is an item, and stays in the context.
 """

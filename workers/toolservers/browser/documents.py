@@ -57,7 +57,7 @@ class Document:
     links: tuple[Link, ...] = ()
     results: tuple[Result, ...] = ()
     searched: Document | None = None
-    """For MATCHES: the document that was searched."""
+    """The document that was searched, of MATCHES."""
 
 
 def clean(text: str) -> str:

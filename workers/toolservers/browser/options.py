@@ -1,4 +1,4 @@
-"""What a caller asks of a session's searches, in `_meta` of a call: domains, where its user is, how much to show.
+"""A caller's options of a session's searches, in `_meta` of a call: domains, where its user is, how much to show.
 
 Longhaul sends what its own client asked of `web_search`. A server that knows this says so in `_meta` of its tool
 `search`, under the same name.

@@ -1,4 +1,4 @@
-"""What a back end finds and fetches, and the interface that all back ends share."""
+"""The results and pages of a back end, and the interface that all back ends share."""
 
 from __future__ import annotations
 

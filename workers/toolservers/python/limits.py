@@ -14,7 +14,7 @@ FLOOD_FACTOR = 256
 
 
 class Limits(BaseModel):
-    """What the code in one sandbox may use. Each limit is an option of the server."""
+    """The limits of the code in one sandbox. Each limit is an option of the server."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 

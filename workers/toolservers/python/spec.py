@@ -1,4 +1,4 @@
-"""What a sandbox looks like from inside: files, folders, links, and the first program."""
+"""The inside of a sandbox: files, folders, links, and the first program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JAIL = Path(__file__).with_name("jail")
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """What all sandboxes of a server have in common."""
+    """The common part of all sandboxes of a server."""
 
     interpreter: Interpreter
     limits: Limits

@@ -110,7 +110,7 @@ async def _call(
 
 
 def _problem_with(arguments: dict[str, Any]) -> str | None:
-    """What is wrong with the arguments, so that the model can correct them; None if nothing is."""
+    """The fault of the arguments, so that the model can correct them; None if there is none."""
     unknown = sorted(set(arguments) - {"code"})
     if unknown:
         return f"{unknown[0][:40]}: unknown argument; there is only 'code'"

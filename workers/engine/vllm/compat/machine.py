@@ -55,7 +55,7 @@ def lora_slots(adapters: int) -> int:
 
 
 def grammar_cache_bytes() -> int:
-    """What the engine keeps of compiled grammars."""
+    """Bytes of compiled grammars that the engine keeps."""
     return int(envs.VLLM_XGRAMMAR_CACHE_MB) * 2**20
 
 

@@ -70,7 +70,7 @@ def _timed(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Budget:
-    """Around a scheduler of vLLM."""
+    """A mixin around a scheduler of vLLM."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

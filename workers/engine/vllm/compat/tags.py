@@ -1,4 +1,4 @@
-"""What vLLM's parsers say of the grammar that holds an answer's calls."""
+"""The grammar of an answer's calls, as vLLM's parsers describe it."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def _nodes(node: Any) -> Iterator[Json]:
 
 
 def _texts(node: Json) -> Iterator[str]:
-    """What the node writes as it is."""
+    """The literal texts of the node."""
     for key in ("begin", "end", "value"):
         found = node.get(key)
         yield from [found] if isinstance(found, str) else found if isinstance(found, list) else []

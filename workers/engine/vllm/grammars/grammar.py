@@ -24,7 +24,7 @@ from workers.engine.vllm.errors import error_message
 
 MAX_SCHEMA_CHARS = 2**18
 MAX_GRAMMAR_CHARS = 2**16
-"""What is worth trying."""
+"""Lengths up to which schemas and grammars are worth trying."""
 CUSTOM_TITLE = "longhaul.custom "
 """A custom tool's schema has this `title`, followed by the tool's name."""
 

@@ -61,7 +61,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What was found."""
+    """The parsers that fit the model."""
 
     tool_parser: str | None
     reasoning_parser: str | None
@@ -97,7 +97,7 @@ class Written:
         return Fit(None, model.reasoning_parser, first)
 
     def fault(self, model: ServedModel, answers: Sequence[tuple[Case, Sequence[str]]]) -> str | None:
-        """What the model's parsers do not read; None: they read all."""
+        """The parts of an answer that the model's parsers do not read; None: they read all."""
         try:
             formats = OutputFormats(model, self.tokenizer, self.end_tokens, self.model_config, cast(Any, None))
             spec = OutputSpec(tools=TOOLS, choice=ToolChoice.AUTO)
@@ -124,7 +124,7 @@ class Written:
                 yield case, texts
 
     def _written(self, case: Case) -> Iterator[str]:
-        """What stands behind the beginning of an answer, as a prompt has it."""
+        """The text behind the beginning of an answer, as a prompt has it."""
         ids = [f"functions.{name}:{index}" for index, (name, _) in enumerate(case.calls)]
         calls = [
             {"id": id_, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
@@ -234,7 +234,7 @@ def _calls(deltas: Sequence[Delta]) -> Iterator[tuple[str, Any]]:
 
 
 def _begun(prompt: str, written: str) -> str:
-    """What both begin with, without a part of a mark."""
+    """The common beginning of both, without a part of a mark."""
     return re.sub(r"[<\[][^<>\[\]\s]*$", "", written[: _common(prompt, written)])
 
 

@@ -27,7 +27,7 @@ _TAIL = 64
 
 
 class Start(Enum):
-    """Where an answer starts."""
+    """The state in which an answer starts."""
 
     OPEN = "within thoughts"
     CLOSED = "behind thoughts"
@@ -71,7 +71,7 @@ class Thoughts:
         return Start.FREE if opened == closed else Start.OPEN if opened > closed else Start.CLOSED
 
     def prompt(self, start: Start) -> list[int]:
-        """What vLLM's parsers have to know of the prompt."""
+        """The facts about the prompt that vLLM's parsers need."""
         mark = {Start.OPEN: self.begin, Start.CLOSED: self.end}.get(start, "")
         tokens: list[int] = self.tokenizer.encode(mark, add_special_tokens=False)
         return tokens

@@ -98,7 +98,7 @@ def handle_signals() -> int:
 
 
 def become_interpreter(spec: dict[str, Any]) -> None:
-    """In the child: sets up stdin, stdout, stderr and the pipes of requests and answers, then runs the interpreter."""
+    """Sets up the child's stdin, stdout, stderr and the pipes of requests and answers, then runs the interpreter."""
     try:
         descriptors = spec["descriptors"]
         os.setsid()
