@@ -161,7 +161,8 @@ def _runtime(
     sender = Sender(settings.webhook_networks, sealer)
     opened.callback(sender.close)
     webhooks = WebhookService(db, pubsub, sealer, sender, shares=shares)
-    for each in (db, pubsub, queue, reader, announcer, canceller, charges, responses, directory):
+    batches = BatchService(db, pubsub, settings)
+    for each in (db, pubsub, queue, reader, announcer, canceller, charges, responses, batches, directory):
         opened.push_async_callback(each.close)
     runtime = Runtime(
         settings=settings,
@@ -171,7 +172,7 @@ def _runtime(
         reader=reader,
         canceller=canceller,
         conversations=ConversationService(db, references, catalogs, settings),
-        batches=BatchService(db, pubsub, settings),
+        batches=batches,
         files=FileService(db, catalogs.is_limited),
         webhooks=webhooks,
         feed=EventFeed(db, pubsub, settings.event_retention_seconds),

@@ -61,6 +61,10 @@ class Followers:
         self._tasks = BackgroundTasks()
         self._turns = Turns()
 
+    async def close(self) -> None:
+        """Breaks off what is being read."""
+        await self._tasks.close(0)
+
     async def follow(self, row: BatchRow, after: int) -> AsyncGenerator[bytes, None]:
         """See `BatchService.follow`."""
         with self._watching(row.id) as watch:

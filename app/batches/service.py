@@ -56,6 +56,11 @@ class BatchService:
         self._followers = Followers(db, pubsub)
         self._settings = settings
 
+    async def close(self) -> None:
+        """Breaks off what is being read."""
+        await self._looks.close()
+        await self._followers.close()
+
     async def create(
         self, project: str, request: CreateBatch, key_id: str | None, idempotency_key: str | None = None
     ) -> Json:
