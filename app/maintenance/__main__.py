@@ -69,7 +69,7 @@ async def maintain(settings: Settings) -> None:
         if settings.asks_for_keys:
             directory.start()
         background.start(catalogs.follow(models))
-        await Maintenance(settings, db, pubsub, queue, metrics=metrics, batches=batches, webhooks=webhooks).run()
+        await Maintenance(settings, db, pubsub, queue, announcer, metrics, batches, webhooks).run()
 
     try:
         with serving(settings, registry):

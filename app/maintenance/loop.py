@@ -82,12 +82,13 @@ class Maintenance:
         db: Database,
         pubsub: PubSub,
         queue: TaskQueue,
+        announcer: Announcer,
+        metrics: MaintenanceMetrics,
+        batches: BatchProgress,
+        webhooks: Deliverer,
         *,
         round_seconds: float = ROUND_SECONDS,
         lost_seconds: float = LOST_SECONDS,
-        metrics: MaintenanceMetrics | None = None,
-        batches: BatchProgress | None = None,
-        webhooks: Deliverer | None = None,
     ) -> None:
         self._settings = settings
         self._db = db
@@ -98,9 +99,9 @@ class Maintenance:
         self._batches = batches
         self._webhooks = webhooks
         self._dispatcher = Dispatcher(db, queue)
-        self._metrics = metrics or MaintenanceMetrics()
-        self._announcer = Announcer(pubsub, queue, self._metrics.outside_endings)
-        self._bulk = BulkWork(db, self._announcer, settings)
+        self._metrics = metrics
+        self._announcer = announcer
+        self._bulk = BulkWork(db, announcer, settings)
         self._servers = workers.ServerWatch()
         self._suspects_since: dict[str, float] = {}
         """The time since which suspects of a queue wait and none was sent."""
@@ -126,7 +127,7 @@ class Maintenance:
             self._repeat(SWEEP_SECONDS, self.delete_files),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
-            *([self._repeat(self._webhooks.wait, self._webhooks.deliver)] if self._webhooks is not None else ()),
+            self._repeat(self._webhooks.wait, self._webhooks.deliver),
         )
         tasks = [asyncio.create_task(step) for step in steps]
         try:
@@ -250,8 +251,7 @@ class Maintenance:
 
     async def carry_batches_on(self) -> None:
         """Does what can be done now for each unfinished batch."""
-        if self._batches is not None:
-            await self._batches.advance()
+        await self._batches.advance()
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""

@@ -22,6 +22,7 @@ from app.store.responses.inserts import Inserter
 from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
 from config.settings import Settings, load_settings
+from tests.support.maintenance import maintenance_of
 from tests.support.roles import as_role
 from tests.support.rows import new_response
 from tests.support.slot_worker import SlotWorker, late, slot_worker
@@ -43,7 +44,7 @@ async def broker(services: Any) -> AsyncIterator[str]:
 async def maintenance(db: Database, pubsub: PubSub, broker: str) -> AsyncIterator[Maintenance]:
     settings: Settings = load_settings(REDIS_URL=broker)
     queue = TaskQueue(settings)
-    made = Maintenance(settings, as_role(db, MAINTENANCE), pubsub, queue, round_seconds=0.05)
+    made = maintenance_of(settings, as_role(db, MAINTENANCE), pubsub, queue, round_seconds=0.05)
     running = asyncio.create_task(made.run())
     yield made
     running.cancel()

@@ -23,6 +23,7 @@ from app.streaming.pubsub import PubSub
 from config.settings import Settings
 from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of, row_of, text_of, whole
+from tests.support.maintenance import maintenance_of
 from tests.support.requests import message
 from tests.support.roles import as_role
 from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
@@ -53,7 +54,7 @@ def maintenance(
 ) -> Maintenance:
     made = Settings(**{"max_crashes": 2, "lease_seconds": 1.0, **settings})
     own = as_role(db, MAINTENANCE)
-    return Maintenance(made, own, pubsub, queue, round_seconds=round_seconds, lost_seconds=lost_seconds)  # type: ignore[arg-type]
+    return maintenance_of(made, own, pubsub, queue, round_seconds=round_seconds, lost_seconds=lost_seconds)
 
 
 async def age(db: Database, column: str) -> None:

@@ -14,7 +14,6 @@ import asyncpg
 import orjson
 from sqlalchemy import event
 
-from app.maintenance.loop import Maintenance
 from app.queue.publisher import TaskQueue
 from app.store import retention
 from app.store.context import contents
@@ -27,6 +26,7 @@ from app.store.responses import claims, endings, logs, lookup
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 from tests.integration.store.common import answered, sql
+from tests.support.maintenance import maintenance_of
 from tests.support.rows import WORKER, Writer, claim, merge_all, queued
 from tests.support.waiting_rows import QUEUE, waiting, with_slots
 
@@ -122,7 +122,7 @@ async def test_nothing_that_is_done_to_one_response_and_no_look_reads_what_is_on
 ) -> None:
     settings = Settings(redis_url=services.redis_url)
     queue = TaskQueue(settings)
-    maintenance = Maintenance(settings, db, pubsub, queue)
+    maintenance = maintenance_of(settings, db, pubsub, queue)
     template = await _store(db)  # the statistics know of nothing that waits
     one, other, *_ = waits = [await queued(db) for _ in range(3)]
     await with_slots(db, 4)
