@@ -87,6 +87,14 @@ class Change:
         await audit.add(self.connection, entry)
 
 
+@asynccontextmanager
+async def changing(db: Database, operator: Operator = COMMAND_LINE) -> AsyncIterator[Change]:
+    """A change that no process has to learn of at once. Raises StoreUnavailable."""
+    async with db.begin() as connection:
+        await projects.lock_operators(connection)
+        yield Change(connection, operator)
+
+
 class Changes:
     """Makes changes for one operator."""
 
@@ -98,9 +106,8 @@ class Changes:
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Change]:
         """Raises StoreUnavailable. Once it is committed, every process looks again at what it knows."""
-        async with self.db.begin() as connection:
-            await projects.lock_operators(connection)
-            yield Change(connection, self._operator)
+        async with changing(self.db, self._operator) as change:
+            yield change
         await self._pubsub.ring(DOORBELL)  # Without Redis every process looks a few seconds later.
 
 

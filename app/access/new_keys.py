@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
-from app.access.changes import COMMAND_LINE, AdministrationError, AuditType, Change, NothingThere, new_id
+from app.access.changes import AdministrationError, AuditType, Change, NothingThere, changing, new_id
 from app.access.secret import hash_of, is_well_formed, new_secret, shown
 from app.protocol.requests.bodies.organization import MAX_NAME_CHARS
 from app.store.database import Database
@@ -68,13 +68,10 @@ async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
 
     Raises StoreUnavailable, and what `keep` raises: then there is no key. (An OSError would pass for one of Postgres.)
     """
-    async with db.begin() as connection:
-        await projects.lock_operators(connection)
-        if await api_keys.has_admin(connection):
+    async with changing(db) as change:
+        if await api_keys.has_admin(change.connection):
             return False
-        made = await insert_key(
-            Change(connection, COMMAND_LINE), None, "first key", _names(OPERATOR_SCOPES), None, None
-        )
+        made = await insert_key(change, None, "first key", _names(OPERATOR_SCOPES), None, None)
         keep(made.secret)  # where it is found again, before the key counts
     return True
 
@@ -86,12 +83,10 @@ async def create_given_key(db: Database, secret: str) -> bool:
     """
     if not is_well_formed(secret):
         raise AdministrationError("it is no API key; `longhaul keys generate` prints one")
-    async with db.begin() as connection:
-        await projects.lock_operators(connection)
-        known = await api_keys.get_by_hash(connection, hash_of(secret))
+    async with changing(db) as change:
+        known = await api_keys.get_by_hash(change.connection, hash_of(secret))
         if known is None:
-            change, scopes = Change(connection, COMMAND_LINE), _names(OPERATOR_SCOPES)
-            await insert_key(change, None, "given key", scopes, None, None, secret)
+            await insert_key(change, None, "given key", _names(OPERATOR_SCOPES), None, None, secret)
             return True
     if known.state != "works":
         raise AdministrationError(f"this key is {known.state}; give another one (`longhaul keys generate`)")

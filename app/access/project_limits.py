@@ -34,9 +34,5 @@ async def put_limits(change: Change, project: str, model: str, values: Mapping[L
             await limits.remove(change.connection, project, model, kind)
         elif not await limits.put(change.connection, LimitRow(project, model, kind, value), MAX_LIMITS):
             raise AdministrationError(f"the project has {MAX_LIMITS} limits, the most; remove some first")
-    await _note_limits(change, project, model, values)
-
-
-async def _note_limits(change: Change, project: str, model: str, values: Mapping[LimitKind, int | None]) -> None:
     requested = {LIMIT_FIELDS.get(kind, kind.value): value for kind, value in values.items()}
     await change.note(AuditType.RATE_LIMIT_UPDATED, limit_id(model), project, {"changes_requested": requested})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from app.access.changes import FLOWER, AuditType, Change, Operator
+from app.access.changes import FLOWER, AuditType, Operator, changing
 from app.announcer import Announcer
 from app.queue.commands import Command
 from app.queue.publisher import TaskQueue
@@ -13,7 +13,6 @@ from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.operations import listing
 from app.store.responses import endings
-from app.store.tenants import projects
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 
@@ -65,6 +64,5 @@ class FlowerService:
     async def _note(
         self, kind: AuditType, resource: str, project: str | None, details: dict[str, Any], by: Operator
     ) -> None:
-        async with self.db.begin() as connection:
-            await projects.lock_operators(connection)
-            await Change(connection, replace(by, key_id=FLOWER)).note(kind, resource, project, details)
+        async with changing(self.db, replace(by, key_id=FLOWER)) as change:
+            await change.note(kind, resource, project, details)
