@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from app.access.changes import AdministrationError, AuditType, Changes, NothingThere, new_id
 from app.operations.whom import resolved
-from app.protocol.status import TRANSITIONS, Status
+from app.protocol.status import UNFINISHED, Status
 from app.protocol.text import shortened
 from app.store.operations import actions, cancels, listing
 from app.store.operations.actions import ActionKind, ActionRow, ActionState, NewAction
@@ -20,8 +20,7 @@ _FIELD = "filter."
 MAX_RUNNING = 100
 """Actions that are not at their end. They are counted under the lock of all changes of operators."""
 
-_UNFINISHED = tuple(status for status in Status if status in TRANSITIONS["cancel"].sources)
-_ALLOWED = {ActionKind.CANCEL: _UNFINISHED, ActionKind.RETRY: RETRYABLE}
+_ALLOWED = {ActionKind.CANCEL: UNFINISHED, ActionKind.RETRY: RETRYABLE}
 _TYPES = {ActionKind.CANCEL: AuditType.RESPONSES_CANCELLED, ActionKind.RETRY: AuditType.RESPONSES_RETRIED}
 
 

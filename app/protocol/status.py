@@ -46,15 +46,15 @@ class Transition:
     target: Status
 
 
-_UNFINISHED = frozenset({Status.QUEUED, Status.IN_PROGRESS})
+UNFINISHED = (Status.QUEUED, Status.IN_PROGRESS)
 
 TRANSITIONS: dict[str, Transition] = {
     "claim": Transition(frozenset({Status.QUEUED}), Status.IN_PROGRESS),
     "take_over": Transition(frozenset({Status.IN_PROGRESS}), Status.IN_PROGRESS),
     "complete": Transition(frozenset({Status.IN_PROGRESS}), Status.COMPLETED),
     "cut": Transition(frozenset({Status.IN_PROGRESS}), Status.INCOMPLETE),
-    "fail": Transition(_UNFINISHED, Status.FAILED),
-    "cancel": Transition(_UNFINISHED, Status.CANCELLED),
+    "fail": Transition(frozenset(UNFINISHED), Status.FAILED),
+    "cancel": Transition(frozenset(UNFINISHED), Status.CANCELLED),
 }
 
 

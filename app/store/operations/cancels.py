@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol.status import TRANSITIONS, BatchStatus, Status, batch_sources_of
+from app.protocol.status import UNFINISHED, BatchStatus, Status, batch_sources_of
 from app.sizes import grouped
 from app.store.batches import changes as batch_changes
 from app.store.database import Database
@@ -29,7 +29,6 @@ from app.store.rows import EndResult, Notice
 STEP_ROWS = 1000
 """Responses that one step cancels: dispatches pass by them meanwhile, and claims wait, for about 0.03 s."""
 
-_UNFINISHED = tuple(status for status in Status if status in TRANSITIONS["cancel"].sources)
 _NEXT = """
     WITH seen AS MATERIALIZED ({window})
     SELECT s.id, s.inserted_at, s.position, s.matches, r.ends_at_once
@@ -52,7 +51,7 @@ async def steps(db: Database, seen: ActionRow) -> AsyncGenerator[Step]:
     """
     only = seen.bounded
     while True:
-        batch = await _next(db, window(only, _UNFINISHED, STEP_ROWS, seen.cursor, descending=False))
+        batch = await _next(db, window(only, UNFINISHED, STEP_ROWS, seen.cursor, descending=False))
         async with endings.cancelling(db, batch.sizes) as (connection, cancel_others):
             if not await actions.lock(connection, seen):
                 return

@@ -349,15 +349,15 @@ async def _end_rows(
     unfinished = [row for row in rows if row.status in TRANSITIONS[transition].sources]
     logs = await _read_logs(connection, [row.id for row in unfinished])
 
-    def end_all() -> list[tuple[ResponseRow, Chunk]]:
+    def end_all() -> list[tuple[ResponseRow, FinalRow]]:
         return [_end_row(row, logs[row.id], close, with_log=with_log) for row in unfinished]
 
     if endings := await run(end_all):
-        await final_rows.write(connection, [FinalRow(row.id, _ending_of(row), chunk) for row, chunk in endings])
+        await final_rows.write(connection, [final for _, final in endings])
         with_secrets = [row for row in unfinished if row.request_to_keep is not None]
         if kept := [{"id": row.id, "request": to_json(row.request_to_keep)} for row in with_secrets]:
             await connection.execute(_ERASE_SECRETS, kept)
-    return results | {row.id: EndResult(row, chunk) for row, chunk in endings}, locked
+    return results | {row.id: EndResult(row, final.chunk) for row, final in endings}, locked
 
 
 def _parsed(rows: Sequence[Row[Any]]) -> list[ResponseRow]:
@@ -380,8 +380,8 @@ async def _read_logs(connection: AsyncConnection, response_ids: Sequence[str]) -
     return logs
 
 
-def _end_row(row: ResponseRow, stored: _Log, close: Close, *, with_log: bool) -> tuple[ResponseRow, Chunk]:
-    """The row as it will be, and the chunk that ends it: without its output, if its events cannot be read."""
+def _end_row(row: ResponseRow, stored: _Log, close: Close, *, with_log: bool) -> tuple[ResponseRow, FinalRow]:
+    """The row as it will be, and what ends it: without its output, if its events cannot be read."""
     if with_log:
         try:
             events = (event for encoded in stored.frames for event in frames.decode(unpack_events(encoded)))
@@ -392,15 +392,11 @@ def _end_row(row: ResponseRow, stored: _Log, close: Close, *, with_log: bool) ->
     return _ended(row, ResponseStream.without_log(row.as_object(), stored.next_sequence), close)
 
 
-def _ended(row: ResponseRow, stream: ResponseStream, close: Close) -> tuple[ResponseRow, Chunk]:
+def _ended(row: ResponseRow, stream: ResponseStream, close: Close) -> tuple[ResponseRow, FinalRow]:
     first = stream.next_sequence
     encoded = frames.encode_all(close(stream))
     chunk = Chunk(row.id, first, stream.next_sequence - 1, row.attempt, (), encoded, final=True)
     ending = Ending.of(stream.response, row.read_at)
     columns = {name: getattr(ending, name) for name in _ENDING_COLUMNS}
-    return replace(row, worker=None, request=row.request_to_keep or row.request, **columns), chunk
-
-
-def _ending_of(row: ResponseRow) -> Ending:
-    assert row.output is not None and row.finished_at is not None
-    return Ending(row.status, row.output, row.finished_at, row.usage, row.error, row.incomplete_details)
+    ended = replace(row, worker=None, request=row.request_to_keep or row.request, **columns)
+    return ended, FinalRow(row.id, ending, chunk)
