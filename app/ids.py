@@ -1,11 +1,13 @@
-"""Ids of what clients make: opaque to them, and sorted by time for the database's index."""
+"""Ids: opaque to clients, and sorted by time for the database's index."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import time
+from typing import Literal
 
+IdKind = Literal["resp", "conv", "batch", "file", "part", "we", "evt", "proj", "svc_acct", "key", "audit_log", "action"]
 _POSSIBLE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 
 
@@ -14,28 +16,8 @@ def random_suffix() -> str:
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(14)}"
 
 
-def new_response_id() -> str:
-    return f"resp_{random_suffix()}"
-
-
-def new_conversation_id() -> str:
-    return f"conv_{random_suffix()}"
-
-
-def new_batch_id() -> str:
-    return f"batch_{random_suffix()}"
-
-
-def new_file_id() -> str:
-    return f"file_{random_suffix()}"
-
-
-def new_part_id() -> str:
-    return f"part_{random_suffix()}"
-
-
-def new_webhook_id() -> str:
-    return f"we_{random_suffix()}"
+def new_id(kind: IdKind) -> str:
+    return f"{kind}_{random_suffix()}"
 
 
 def may_exist(object_id: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.access.caller import Scope
-from app.access.changes import AdministrationError, AuditType, Change, Changes, NothingThere, new_id
+from app.access.changes import AdministrationError, AuditType, Change, Changes, NothingThere
 from app.access.new_keys import (
     CreatedKey,
     add_key,
@@ -20,6 +20,7 @@ from app.access.new_keys import (
     lock_project,
 )
 from app.access.project_limits import put_limits
+from app.ids import new_id
 from app.protocol.limits import ALL_MODELS, LimitKind
 from app.protocol.requests.bodies.organization import MAX_NAME_CHARS
 from app.store.database import Connection

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from app.access.directory import DOORBELL
+from app.ids import new_id
 from app.store.database import Connection, Database
 from app.store.tenants import audit, projects
 from app.store.tenants.audit import NewEntry
@@ -109,8 +108,3 @@ class Changes:
         async with changing(self.db, self._operator) as change:
             yield change
         await self._pubsub.ring(DOORBELL)  # Without Redis every process looks a few seconds later.
-
-
-def new_id(kind: str) -> str:
-    """Returns an id that sorts by time."""
-    return f"{kind}_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(8)}"

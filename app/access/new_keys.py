@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
-from app.access.changes import AdministrationError, AuditType, Change, NothingThere, changing, new_id
+from app.access.changes import AdministrationError, AuditType, Change, NothingThere, changing
 from app.access.secret import hash_of, is_well_formed, new_secret, shown
+from app.ids import new_id
 from app.protocol.requests.bodies.organization import MAX_NAME_CHARS
 from app.store.database import Database
 from app.store.tenants import api_keys, projects

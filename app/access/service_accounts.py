@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from app.access.caller import PROJECT_SCOPES, Scope
-from app.access.changes import AuditType, Change, Changes, NothingThere, new_id
+from app.access.changes import AuditType, Change, Changes, NothingThere
 from app.access.new_keys import CreatedKey, add_key, check_name, lock_active_project
+from app.ids import new_id
 from app.store.tenants import service_accounts
 from app.store.tenants.service_accounts import AccountRow
 

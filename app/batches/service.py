@@ -11,7 +11,7 @@ from app.batches.batch_object import batch_object
 from app.batches.followers import Followers
 from app.batching import Batcher
 from app.heavy import off_loop
-from app.ids import new_batch_id
+from app.ids import new_id
 from app.protocol.errors import InvalidRequest, KeyReused, NotFound, ShareUsed
 from app.protocol.requests.bodies.batch import WINDOWS, CreateBatch
 from app.protocol.status import BatchStatus
@@ -70,7 +70,7 @@ class BatchService:
         """
         expiry = request.output_expires_after
         new = NewBatch(
-            id=new_batch_id(),
+            id=new_id("batch"),
             project=project,
             key_id=key_id,
             endpoint=request.endpoint,
@@ -213,7 +213,7 @@ async def _repeated(connection: Connection, new: NewBatch) -> str | None:
 
 def _retry_of(row: BatchRow, key_id: str | None, lines: Sequence[int]) -> NewBatch:
     return NewBatch(
-        id=new_batch_id(),
+        id=new_id("batch"),
         project=row.project,
         key_id=key_id,
         endpoint=row.endpoint,

@@ -8,7 +8,7 @@ from functools import partial
 
 from app.batches.results import CANCELLED, EXPIRED, Result, result
 from app.heavy import off_loop
-from app.ids import new_file_id, new_part_id
+from app.ids import new_id
 from app.protocol.status import BatchStatus
 from app.protocol.types import Json
 from app.store.batches import changes, rows
@@ -60,7 +60,7 @@ class ResultWriter:
                 return False
             made = []
             for kind, parts in (("output", batch.output_parts), ("error", batch.error_parts)):
-                new = NewFile(new_file_id(), f"{batch_id}_{kind}.jsonl", "batch_output", batch.output_seconds)
+                new = NewFile(new_id("file"), f"{batch_id}_{kind}.jsonl", "batch_output", batch.output_seconds)
                 if parts:
                     await create_of_parts(connection, batch.project, new, parts)
                 made.append(new.id if parts else None)
@@ -87,7 +87,7 @@ class ResultWriter:
     async def _part(self, batch: BatchRow, lines: Sequence[bytes]) -> PartWriter | None:
         if not lines:
             return None
-        part = PartWriter(self._db, batch.project, new_part_id())
+        part = PartWriter(self._db, batch.project, new_id("part"))
         await part.open(sum(map(len, lines)))
         await part.write(b"".join(lines))
         await part.flush()

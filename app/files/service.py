@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from app.files.errors import file_in_use, no_such_file, part_gone
-from app.ids import new_file_id, new_part_id
+from app.ids import new_id
 from app.protocol.requests.bodies.files import CreateFile
 from app.protocol.types import Json
 from app.store.database import Database, StoreUnavailable
@@ -37,7 +37,7 @@ class FileService:
 
         Raises LimitReached. Nothing is left if the block raises; what a killed process leaves, maintenance finds.
         """
-        writer = PartWriter(self._db, project, new_part_id(), is_limited=await self._is_limited(project))
+        writer = PartWriter(self._db, project, new_id("part"), is_limited=await self._is_limited(project))
         await writer.open(announced)
         try:
             yield writer
@@ -51,7 +51,7 @@ class FileService:
     async def create(self, writer: PartWriter, request: CreateFile) -> Json:
         """Returns the file of what was written."""
         expiry = request.expires_after
-        new = NewFile(new_file_id(), request.filename, request.purpose, None if expiry is None else expiry.seconds)
+        new = NewFile(new_id("file"), request.filename, request.purpose, None if expiry is None else expiry.seconds)
         return (await writer.finish_file(new)).as_object()
 
     async def page_of(self, project: str, page: Page, purpose: str | None) -> tuple[list[FileRow], bool]:

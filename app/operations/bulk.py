@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 
-from app.access.changes import AdministrationError, AuditType, Changes, NothingThere, new_id
+from app.access.changes import AdministrationError, AuditType, Changes, NothingThere
+from app.ids import new_id
 from app.operations.whom import resolved
 from app.protocol.status import UNFINISHED, Status
 from app.protocol.text import shortened

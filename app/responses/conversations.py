@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from app.heavy import off_loop
-from app.ids import new_conversation_id, random_suffix
+from app.ids import new_id, random_suffix
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.items.any_item import Item, stored_items
@@ -50,7 +50,7 @@ class ConversationService:
         with ExitStack() as held:
             items = await self._encoded(project, request.items or [], size, held)
             self._check_size(items)(ContextSize())
-            row = ConversationRow(new_conversation_id(), project, request.metadata or {}, datetime.now(UTC))
+            row = ConversationRow(new_id("conv"), project, request.metadata or {}, datetime.now(UTC))
             try:
                 await store.create(self._db, row, items, is_limited=await self._catalogs.is_limited(project))
             except DuplicateItem as error:

@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 import orjson
 
 from app.bounds import Bound
-from app.ids import new_webhook_id, random_suffix
+from app.ids import new_id
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.bodies.webhooks import CreateEndpoint, UpdateEndpoint
 from app.protocol.text import shortened
@@ -52,7 +52,7 @@ class WebhookService:
 
     async def create(self, project: str, sent: CreateEndpoint) -> Json:
         secret, sealed = await self._new_secret(project)
-        values = {"id": new_webhook_id(), "project": project, "secret": sealed, "hint": hint_of(secret)}
+        values = {"id": new_id("we"), "project": project, "secret": sealed, "hint": hint_of(secret)}
         row = await endpoints.create(self._db, {**sent.stored(), **values, "most": MAX_ENDPOINTS})
         if row is None:
             message = f"The project has {MAX_ENDPOINTS} webhook endpoints already; delete one."
@@ -83,8 +83,8 @@ class WebhookService:
     async def test(self, project: str, endpoint_id: str, event_type: str) -> Json:
         """Sends a sample of the event, once, whether the endpoint is disabled or not."""
         row = await self._find(project, endpoint_id)
-        event_id, now = f"evt_{random_suffix()}", (await retention.now(self._db)).timestamp()
-        about = {"id": f"{'batch' if event_type.startswith('batch.') else 'resp'}_{random_suffix()}"}
+        event_id, now = new_id("evt"), (await retention.now(self._db)).timestamp()
+        about = {"id": new_id("batch" if event_type.startswith("batch.") else "resp")}
         body = {"id": event_id, "object": "event", "created_at": int(now), "type": event_type, "data": about}
         with self.tests.take(project):
             outcome = await self._sender.send(row, event_id, orjson.dumps(body).decode(), now)

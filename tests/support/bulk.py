@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from app.access.changes import new_id
+from app.ids import new_id
 from app.protocol.events import frames
 from app.protocol.status import Status
 from app.store.database import Database

@@ -13,7 +13,7 @@ from functools import partial
 
 from app.access.charges import Charges
 from app.heavy import off_loop
-from app.ids import new_response_id
+from app.ids import new_id
 from app.protocol.errors import InvalidRequest
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
@@ -110,7 +110,7 @@ class RequestAcceptor:
         if self._charges is not None:
             await self._charges.take(project, LimitKind.REQUESTS_PER_MINUTE, named.name)
         model = await self._registered.resolved(named)
-        response_id = new_response_id()
+        response_id = new_id("resp")
         note_response(response_id)
         batch_seconds = None if place is None else place.window_seconds
         deadlines = deadlines_of(request.fields, model, self._settings, batch_seconds)

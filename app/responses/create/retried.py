@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from datetime import UTC, datetime
 
-from app.ids import new_response_id
+from app.ids import new_id
 from app.protocol.limits import CHARGED, TOKENS, LimitKind
 from app.responses.create.acceptor import opening_of
 from app.responses.create.reserving import reserving_of
@@ -20,7 +20,7 @@ def retried(old: OldResponse, limits: Set[LimitKind], reserved_tokens: int) -> N
 
     `limits`: those that its project has. `reserved_tokens`: of output, for a request that names no bound of its own.
     """
-    response_id, created_at = new_response_id(), datetime.now(UTC)
+    response_id, created_at = new_id("resp"), datetime.now(UTC)
     terms = Terms(is_limited=bool(limits - CHARGED), reserves_tokens=bool(limits & TOKENS))
     context_bytes = old.context_bytes + old.conversation_bytes
     reserving = reserving_of(old.request, terms, context_bytes, reserved_tokens, old.context_length)

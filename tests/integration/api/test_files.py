@@ -27,7 +27,7 @@ from app.api import holdings
 from app.api.docs import schemas
 from app.api.files import forms
 from app.api.holdings import ProcessBounds
-from app.ids import new_part_id
+from app.ids import new_id
 from app.protocol.limits import LimitKind
 from app.store.database import Database
 from app.store.files import expiry
@@ -431,7 +431,7 @@ class TestDeath:
     async def test_what_a_killed_process_began_is_never_there_and_dropped_after_a_while(
         self, api: Api, db: Database
     ) -> None:
-        begun = PartWriter(db, DEFAULT_PROJECT, new_part_id())
+        begun = PartWriter(db, DEFAULT_PROJECT, new_id("part"))
         await begun.open(None)
         await begun.write(b"x" * 2 * BLOCK_BYTES)  # And nothing more, as after SIGKILL.
         assert (await api.client.get("/v1/files")).json()["data"] == []

@@ -14,16 +14,8 @@ from websockets.asyncio.client import ClientConnection
 
 from app.access.administration import Administration
 from app.access.caller import OPERATOR_SCOPES, Scope
-from app.access.changes import new_id
 from app.access.service_accounts import ServiceAccounts
-from app.ids import (
-    new_batch_id,
-    new_conversation_id,
-    new_file_id,
-    new_response_id,
-    new_webhook_id,
-    random_suffix,
-)
+from app.ids import new_id, random_suffix
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.sealing import SealedKind
@@ -133,11 +125,11 @@ def nothing() -> Things:
     """Ids of the same forms that nobody has."""
     suffix = random_suffix()
     return dict(
-        **dict.fromkeys(("response", "running"), new_response_id()),
+        **dict.fromkeys(("response", "running"), new_id("resp")),
         **dict.fromkeys(("item", "input_item"), f"msg_{suffix}_in0"),
         output_item=f"msg_{suffix}_1",
         call=f"call_{suffix}",
-        conversation=new_conversation_id(),
+        conversation=new_id("conv"),
         thought=f"rs_{suffix}",
         approval=f"mcpr_{suffix}",
         sealed_thought="lh1_" + "A" * 64,
@@ -145,9 +137,9 @@ def nothing() -> Things:
         project=new_id("proj"),
         account=new_id("svc_acct"),
         key=new_id("key"),
-        file=new_file_id(),
-        batch=new_batch_id(),
-        hook=new_webhook_id(),
+        file=new_id("file"),
+        batch=new_id("batch"),
+        hook=new_id("we"),
         event=f"evt_{'0' * 12}{suffix[-28:]}",
     )
 
