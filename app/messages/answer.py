@@ -16,7 +16,7 @@ CALL = "function_call"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class AnswerShape:
     """A request's wishes for the form of its answer."""
 
     stops: Sequence[str] = ()
@@ -29,7 +29,7 @@ class Shape:
         return max((stop for stop in self.stops if text.endswith(stop)), key=len, default=None)
 
 
-def message(response: Mapping[str, Any], shape: Shape) -> Json:
+def message(response: Mapping[str, Any], shape: AnswerShape) -> Json:
     """Returns the message of a response that is completed or incomplete."""
     content = [block for item in response["output"] for block in _blocks(item, shape)]
     stop = _cut_stop(content, shape)
@@ -83,7 +83,7 @@ def tool_use(item: Json) -> Json:
     return {"type": "tool_use", "id": item["call_id"], "name": item["name"]}
 
 
-def thinking(item: Json, shape: Shape) -> Json:
+def thinking(item: Json, shape: AnswerShape) -> Json:
     """Returns the block of a reasoning item that is done."""
     text = "" if shape.omits_thoughts else "".join(part["text"] for part in item["content"])
     return {"type": "thinking", "thinking": text, "signature": item.get("encrypted_content") or ""}
@@ -102,7 +102,7 @@ def citation(annotation: Json, text: str) -> Json | None:
     }
 
 
-def _blocks(item: Json, shape: Shape) -> Iterable[Json]:
+def _blocks(item: Json, shape: AnswerShape) -> Iterable[Json]:
     if item["type"] == MESSAGE:
         yield from map(_text, item["content"])
     elif item["type"] == REASONING:
@@ -121,7 +121,7 @@ def _text(part: Json) -> Json:
     return {"type": "text", "text": part["text"], "citations": found or None}
 
 
-def _cut_stop(content: Sequence[Json], shape: Shape) -> str | None:
+def _cut_stop(content: Sequence[Json], shape: AnswerShape) -> str | None:
     """Takes the stop sequence off the last text, and returns it, if it ends with one."""
     if not content or content[-1]["type"] != "text":
         return None

@@ -17,7 +17,7 @@ from app.protocol.types import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class BlockKind:
     """How one type of item is shown, and read."""
 
     result_type: str
@@ -131,15 +131,15 @@ def json_text(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-KINDS: Mapping[str, Kind] = {
-    "web_search_call": Kind("web_search_tool_result", _searched, _found, _search_item),
-    "code_interpreter_call": Kind(
+KINDS: Mapping[str, BlockKind] = {
+    "web_search_call": BlockKind("web_search_tool_result", _searched, _found, _search_item),
+    "code_interpreter_call": BlockKind(
         "code_execution_tool_result",
         lambda item: {"name": "code_execution", "input": {"code": item.get("code") or ""}},
         _ran,
         _code_item,
     ),
-    "mcp_call": Kind("mcp_tool_result", _called, _returned, _mcp_item, "mcp_tool_use"),
+    "mcp_call": BlockKind("mcp_tool_result", _called, _returned, _mcp_item, "mcp_tool_use"),
 }
 """By the item's type."""
 _ITEM_OF = {"web_search": "web_search_call", "web_fetch": "web_search_call", "code_execution": "code_interpreter_call"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from app.messages.answer import CALL, Shape, citation, ending, head, thinking, tool_use, usage
+from app.messages.answer import CALL, AnswerShape, citation, ending, head, thinking, tool_use, usage
 from app.messages.errors import error_body
 from app.messages.hosted import blocks_of
 from app.protocol.events import frames
@@ -26,7 +26,7 @@ _EMPTY = {"stop_reason": None, "stop_sequence": None}
 class MessageStream:
     """The events of one streamed message. Those of the response come in their order, and each of them once."""
 
-    def __init__(self, names: Names, shape: Shape, request_id: str | None = None) -> None:
+    def __init__(self, names: Names, shape: AnswerShape, request_id: str | None = None) -> None:
         self._names = names
         self._shape = shape
         self._request_id = request_id

@@ -76,7 +76,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Facts:
     """The facts that conditions are tested on."""
 
     snapshot: Snapshot
@@ -111,17 +111,17 @@ class Condition:
 @dataclass(frozen=True, slots=True)
 class _Test:
     grade: Grade
-    find: Callable[[View], Iterator[Told]]
+    find: Callable[[Facts], Iterator[Told]]
     is_brief: bool = False
     """The condition may hold for a moment while all is well: it counts if a second look finds it again."""
 
 
-def holding(view: View) -> list[Condition]:
+def holding(facts: Facts) -> list[Condition]:
     """The conditions that hold, in the order of the table."""
     return [
         Condition(code, told.text, told.advice, told.model)
         for code, test in CONDITIONS.items()
-        for told in test.find(view)
+        for told in test.find(facts)
     ]
 
 
@@ -135,7 +135,7 @@ def in_both(first: Sequence[Condition], second: Sequence[Condition]) -> list[Con
     return [each for each in second if not is_brief(each) or (each.code, each.model) in known]
 
 
-def _schema(_: View) -> Iterator[Told]:
+def _schema(_: Facts) -> Iterator[Told]:
     """The service tells it: with another schema there is no snapshot."""
     return iter(())
 
@@ -148,16 +148,16 @@ SCHEMA_CONDITION = Condition(
 )
 
 
-def _redis_away(view: View) -> Iterator[Told]:
-    if not view.redis_answers:
+def _redis_away(facts: Facts) -> Iterator[Told]:
+    if not facts.redis_answers:
         yield Told(
             "Redis does not answer: what waits is not sent, and streams have to poll Postgres.",
             "See that it runs and that REDIS_URL is right. Nothing is lost; the queue goes on when it is back.",
         )
 
 
-def _maintenance_away(view: View) -> Iterator[Told]:
-    late = view.snapshot.late
+def _maintenance_away(facts: Facts) -> Iterator[Told]:
+    late = facts.snapshot.late
     if (seconds := max(late.usage, late.deadlines)) > LATE_SECONDS:
         what = "deadlines" if late.deadlines > LATE_SECONDS else "the ledger"
         yield Told(
@@ -166,16 +166,16 @@ def _maintenance_away(view: View) -> Iterator[Told]:
         )
 
 
-def _logs_overdue(view: View) -> Iterator[Told]:
-    if (seconds := view.snapshot.late.logs) > LATE_LOG_SECONDS:
+def _logs_overdue(facts: Facts) -> Iterator[Told]:
+    if (seconds := facts.snapshot.late.logs) > LATE_LOG_SECONDS:
         yield Told(
             f"Logs are {span(seconds)} beyond their retention and are not deleted.",
             "Maintenance does not run, or does not keep up: see its log.",
         )
 
 
-def _lost_workers(view: View) -> Iterator[Told]:
-    lost = [each.name for each in view.snapshot.workers if -each.lease_seconds > LONG_LOST_SECONDS]
+def _lost_workers(facts: Facts) -> Iterator[Told]:
+    lost = [each.name for each in facts.snapshot.workers if -each.lease_seconds > LONG_LOST_SECONDS]
     if lost:
         yield Told(
             f"{count_of(len(lost), 'worker')} lost the lease and were not removed ({some_of(lost, 5)}).",
@@ -187,8 +187,8 @@ def _draining_workers(model: ModelTotals) -> int:
     return model.workers[WorkerState.DRAINING] + model.workers[WorkerState.DRAINED]
 
 
-def _no_worker(view: View) -> Iterator[Told]:
-    for model in view.models:
+def _no_worker(facts: Facts) -> Iterator[Told]:
+    for model in facts.models:
         work = model.waiting + model.released + model.sent
         if not model.ready and not _draining_workers(model) and (model.in_models_file or work):
             waits = f", and {_waits(work, 'response', f' of {model.model}')}" if work else ""
@@ -199,8 +199,8 @@ def _no_worker(view: View) -> Iterator[Told]:
             )
 
 
-def _draining(view: View) -> Iterator[Told]:
-    for model in view.models:
+def _draining(facts: Facts) -> Iterator[Told]:
+    for model in facts.models:
         if not model.ready and (number := _draining_workers(model)):
             yield Told(
                 f"No worker of {model.model} takes responses: all that live ({number}) drain.",
@@ -209,8 +209,8 @@ def _draining(view: View) -> Iterator[Told]:
             )
 
 
-def _older_workers(view: View) -> Iterator[Told]:
-    for model in view.models:
+def _older_workers(facts: Facts) -> Iterator[Told]:
+    for model in facts.models:
         if number := model.older_workers:
             yield Told(
                 f"{count_of(number, 'worker')} of {model.model} {_is(number)} of an older version.",
@@ -220,8 +220,8 @@ def _older_workers(view: View) -> Iterator[Told]:
             )
 
 
-def _released(view: View) -> Iterator[Told]:
-    for model in view.models:
+def _released(facts: Facts) -> Iterator[Told]:
+    for model in facts.models:
         number = model.released - model.released_suspects
         if number and model.ready:
             yield Told(
@@ -232,8 +232,8 @@ def _released(view: View) -> Iterator[Told]:
             )
 
 
-def _not_dispatched(view: View) -> Iterator[Told]:
-    for model in view.models:
+def _not_dispatched(facts: Facts) -> Iterator[Told]:
+    for model in facts.models:
         free, held_up = model.free_slots, model.waiting > model.paused
         if held_up and model.ready and free and free * IDLE_PART >= model.slots:
             yield Told(
@@ -244,11 +244,11 @@ def _not_dispatched(view: View) -> Iterator[Told]:
             )
 
 
-def _suspects(view: View) -> Iterator[Told]:
-    for model in view.models:
+def _suspects(facts: Facts) -> Iterator[Told]:
+    for model in facts.models:
         if not (number := model.suspects):
             continue
-        named = [each for each in view.snapshot.suspects if each.queue == model.queue][:3]
+        named = [each for each in facts.snapshot.suspects if each.queue == model.queue][:3]
         crashes = "; ".join(f"{each.id}, {count_of(each.crashes, 'crash', 'crashes')}" for each in named)
         yield Told(
             f"{count_of(number, 'response')} of {model.model} may have killed"
@@ -260,15 +260,15 @@ def _suspects(view: View) -> Iterator[Told]:
         )
 
 
-def _paused(view: View) -> Iterator[Told]:
-    for pause in view.snapshot.pauses:
-        model, what = view.model(pause.queue), pause.model
+def _paused(facts: Facts) -> Iterator[Told]:
+    for pause in facts.snapshot.pauses:
+        model, what = facts.model(pause.queue), pause.model
         waits = model.waiting
         if pause.project is not None:
-            what = f"{view.names.project(pause.project)} in {pause.model}"
+            what = f"{facts.names.project(pause.project)} in {pause.model}"
             waits = model.waiting_of.get(pause.project, 0)
         yield Told(
-            f"Paused: {what}, since {moment(pause.since)}, by {view.names.actor(pause.actor)}, {_why(pause.reason)}."
+            f"Paused: {what}, since {moment(pause.since)}, by {facts.names.actor(pause.actor)}, {_why(pause.reason)}."
             f" {_waits(waits, 'response', ' of it')}.",
             "New background requests are accepted and wait; new foreground requests get 503."
             f" `{resume_command(pause.model, pause.project)}` ends it.",
@@ -276,11 +276,11 @@ def _paused(view: View) -> Iterator[Told]:
         )
 
 
-def _worker_died(view: View) -> Iterator[Told]:
-    here = {each.name for each in view.snapshot.workers if each.is_living}
-    for death in view.snapshot.deaths:
+def _worker_died(facts: Facts) -> Iterator[Told]:
+    here = {each.name for each in facts.snapshot.workers if each.is_living}
+    for death in facts.snapshot.deaths:
         if death.node not in here:
-            yield _death(death, view.model(death.queue), view.snapshot.workers_of(death.queue))
+            yield _death(death, facts.model(death.queue), facts.snapshot.workers_of(death.queue))
 
 
 def _death(death: Death, model: ModelTotals, workers: Sequence[Worker]) -> Told:
@@ -303,8 +303,8 @@ def _replaces(worker: Worker, death: Death) -> bool:
     return worker.is_ready and worker.started_at > death.at
 
 
-def _worker_drains(view: View) -> Iterator[Told]:
-    for worker in view.snapshot.workers:
+def _worker_drains(facts: Facts) -> Iterator[Told]:
+    for worker in facts.snapshot.workers:
         if worker.state not in (WorkerState.DRAINING, WorkerState.DRAINED):
             continue
         has = worker.running + worker.sent
@@ -324,9 +324,9 @@ def _worker_drains(view: View) -> Iterator[Told]:
             )
 
 
-def _stands_still(view: View) -> Iterator[Told]:
+def _stands_still(facts: Facts) -> Iterator[Told]:
     """Names classes that wait while others run. Without a worker, or paused, the whole model waits: that is no sign."""
-    for model in view.models:
+    for model in facts.models:
         if not model.ready or model.is_paused or not model.running:
             continue
         for each in filter(_is_still, model.classes):
@@ -343,11 +343,11 @@ def _is_still(of: ClassTotals) -> bool:
     return of.waiting > of.paused and not of.running and not of.sent and of.oldest_in_turn_seconds >= STILL_SECONDS
 
 
-def _limits_reached(view: View) -> Iterator[Told]:
-    if limits := view.snapshot.limits:
+def _limits_reached(facts: Facts) -> Iterator[Told]:
+    if limits := facts.snapshot.limits:
         used = "limit is used up, and refuses" if len(limits) == 1 else "limits are used up, and refuse"
         yield Told(
-            f"{len(limits)} {used} requests with 429: {some_of([_limit(each, view.names) for each in limits], 3)}.",
+            f"{len(limits)} {used} requests with 429: {some_of([_limit(each, facts.names) for each in limits], 3)}.",
             f"What waits already goes on. `longhaul limits list {limits[0].project}` shows all of a project's limits.",
         )
 
@@ -357,10 +357,10 @@ def _limit(state: LimitState, names: Names) -> str:
     return f"{state.kind.value} of {names.project(state.project)} ({state.value:,}{of_model}, {state.remaining:,} left)"
 
 
-def _webhooks_fail(view: View) -> Iterator[Told]:
-    if bad := view.snapshot.webhooks.bad:
+def _webhooks_fail(facts: Facts) -> Iterator[Told]:
+    if bad := facts.snapshot.webhooks.bad:
         named = [
-            f"{each.id} of {view.names.project(each.project)}, for {span(each.failing_seconds)}"
+            f"{each.id} of {facts.names.project(each.project)}, for {span(each.failing_seconds)}"
             f"{', and is disabled' if each.is_disabled else ''}"
             for each in bad
         ]

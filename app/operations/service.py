@@ -10,9 +10,9 @@ from app.operations.conditions import (
     CONDITIONS,
     SCHEMA_CONDITION,
     Condition,
+    Facts,
     Grade,
     Names,
-    View,
     holding,
     in_both,
     is_brief,
@@ -72,20 +72,20 @@ class OperatorService:
         """If something is wrong that may be so only for a moment, it looks a second time."""
         if not await migrate.is_supported(self._db):
             return Status(VERSION, Snapshot(), (), Names(), [SCHEMA_CONDITION])
-        view = await self._view()
-        found = holding(view)
+        facts = await self._facts()
+        found = holding(facts)
         if any(map(is_brief, found)):
             await asyncio.sleep(SECOND_LOOK_SECONDS)
-            view = await self._view()
-            found = in_both(found, holding(view))
-        return Status(VERSION, view.snapshot, view.models, view.names, found)
+            facts = await self._facts()
+            found = in_both(found, holding(facts))
+        return Status(VERSION, facts.snapshot, facts.models, facts.names, found)
 
-    async def _view(self) -> View:
+    async def _facts(self) -> Facts:
         look, redis_answers = await asyncio.gather(self.snapshot(), self._redis_answers())
         told = {each.project for each in look.pauses if each.project} | {each.project for each in look.limits}
         actors = {each.actor for each in look.pauses if each.actor is not None}
         names = Names(await projects.names(self._db, told), await api_keys.names(self._db, actors))
-        return View(look, model_totals(look, self._models), names, redis_answers)
+        return Facts(look, model_totals(look, self._models), names, redis_answers)
 
     async def _redis_answers(self) -> bool:
         try:

@@ -20,7 +20,7 @@ from app.api.rate_limits import headers_of
 from app.api.routes.route import Asked, Body, Route
 from app.api.routes.translated import foreground_answer, renaming, response_header, translated_frames
 from app.api.view import View
-from app.messages.answer import Shape, message
+from app.messages.answer import AnswerShape, message
 from app.messages.request import CountMessageTokens, CreateMessage
 from app.messages.stream import PING, MessageStream
 from app.messages.translation import MessagesRequest, count_request, messages_request
@@ -72,7 +72,7 @@ def _tokens(request_id: str | None, tokens: int) -> Response:
 
 
 def _view(request_id: str | None, sent: MessagesRequest) -> View:
-    shape = Shape(sent.stops, sent.shows_thoughts, sent.omits_thoughts)
+    shape = AnswerShape(sent.stops, sent.shows_thoughts, sent.omits_thoughts)
     writer = MessageStream(sent.names, shape, request_id)
     return View(
         partial(translated_frames, writer.frames, PING),

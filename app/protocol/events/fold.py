@@ -16,7 +16,7 @@ from app.protocol.types import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class FoldedResponse:
     """The response object after some events, and the number of the next event."""
 
     response: Json
@@ -155,7 +155,7 @@ class _OpenText:
         self._owner, self._pieces, self._logprobs = None, [], []
 
 
-def fold(events: Iterable[Event]) -> Snapshot:
+def fold(events: Iterable[Event]) -> FoldedResponse:
     """Returns the response after `events`, the first of which is `response.created`. The result owns the events."""
     response: Json = {}
     output: list[Json] = []
@@ -173,4 +173,4 @@ def fold(events: Iterable[Event]) -> Snapshot:
         elif (folder := _FOLDERS.get(event["type"])) is not None:
             folder(output, event)
     text.close()
-    return Snapshot({**response, "output": output}, next_sequence, tuple(unfinished.indexes), unfinished.open)
+    return FoldedResponse({**response, "output": output}, next_sequence, tuple(unfinished.indexes), unfinished.open)

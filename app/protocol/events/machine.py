@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.protocol.events.deltas import Delta, Finish, FinishReason, Reasoning, Text
-from app.protocol.events.fold import Snapshot, fold
+from app.protocol.events.fold import FoldedResponse, fold
 from app.protocol.events.frames import Event
 from app.protocol.events.table import TABLE, Input, Key, State
 from app.protocol.events.writer import IllegalInput, Writer
@@ -189,7 +189,7 @@ def _without_gaps(events: Iterable[Event]) -> Iterator[Event]:
         yield event
 
 
-def _state_of(snapshot: Snapshot) -> State:
+def _state_of(snapshot: FoldedResponse) -> State:
     """The state of the machine that wrote these events."""
     status = Status(snapshot.response["status"])
     if status is Status.QUEUED:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from app.api.docs import schemas
 from app.api.routes.translated import translated_frames
-from app.messages.answer import Shape, message
+from app.messages.answer import AnswerShape, message
 from app.messages.errors import TOO_LONG, error_body, message_status
 from app.messages.hosted import object_of
 from app.messages.models import model_info, model_list
@@ -53,12 +53,12 @@ from workers.engine.base import PromptTooLong
 Json = dict[str, Any]
 
 NAMES = messages_request({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]}).names
-SHOWN = Shape(shows_thoughts=True)
+SHOWN = AnswerShape(shows_thoughts=True)
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 BETA_EVENT: TypeAdapter[Any] = TypeAdapter(BetaRawMessageStreamEvent)
 
 
-def events_of(events: list[Json], shape: Shape = SHOWN) -> list[Json]:
+def events_of(events: list[Json], shape: AnswerShape = SHOWN) -> list[Json]:
     """The events that a client gets; those of the response come one by one."""
     writer = MessageStream(NAMES, shape, "req_1")
     lines = [line for event in events for line in writer.frames(frames.encode(event))]
@@ -180,11 +180,11 @@ def test_an_empty_text_is_no_block() -> None:
     ("shape", "thought", "signature"),
     [
         (SHOWN, "Hm.", "sealed(Hm.)"),
-        (Shape(shows_thoughts=True, omits_thoughts=True), "", "sealed(Hm.)"),
-        (Shape(),) * 3,
+        (AnswerShape(shows_thoughts=True, omits_thoughts=True), "", "sealed(Hm.)"),
+        (AnswerShape(),) * 3,
     ],
 )
-def test_thoughts_come_with_their_seal_if_they_were_asked_for(shape: Shape, thought: Any, signature: Any) -> None:
+def test_thoughts_come_with_their_seal_if_they_were_asked_for(shape: AnswerShape, thought: Any, signature: Any) -> None:
     stream = new_stream()
     stream.seal_reasoning(lambda text: f"sealed({text})")
     events = [*stream.accept(), *stream.begin()]
@@ -199,7 +199,7 @@ def test_thoughts_come_with_their_seal_if_they_were_asked_for(shape: Shape, thou
     assert found == [{"type": "thinking", "thinking": thought, "signature": signature}]
 
 
-STOPS = Shape(stops=("END", "ND", "\n\n"))
+STOPS = AnswerShape(stops=("END", "ND", "\n\n"))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from app.operations.conditions import (
     SCHEMA_CONDITION,
     Code,
     Condition,
+    Facts,
     Grade,
     Names,
-    View,
     holding,
     in_both,
 )
@@ -34,7 +34,7 @@ RUNNING = begun("running", 8)
 
 
 def told(snapshot: Snapshot, models: Any = None, *, redis: bool = True) -> list[Condition]:
-    return holding(View(snapshot, model_totals(snapshot, MODELS if models is None else models), NAMES, redis))
+    return holding(Facts(snapshot, model_totals(snapshot, MODELS if models is None else models), NAMES, redis))
 
 
 def totals(snapshot: Snapshot) -> ModelTotals:
