@@ -6,7 +6,6 @@ An AsyncLLM of ours has one, and so has a worker whose engine is a server elsewh
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -34,13 +33,13 @@ from workers.engine.vllm.grammars import grammar
 from workers.engine.vllm.grammars.harmony import structured
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output.output_format import OutputFormats
-from workers.engine.vllm.rendering import Rendering, unreadable_image
+from workers.engine.vllm.rendering import Rendering
 from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens, has_state
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """See `workers.engine.base.Engine` for what its methods promise."""
+    """The parts of a `FrontedEngine`."""
 
     context_length: int
     rendering: Rendering
@@ -58,46 +57,6 @@ class Front:
         if isinstance(self.llm, NoEngine):
             self.llm.close()
 
-    async def render(
-        self,
-        messages: Sequence[Message],
-        template_args: Mapping[str, Any],
-        tools: Sequence[Json] = (),
-        cache_salt: str | None = None,
-    ) -> Prompt:
-        if not messages:
-            raise InvalidPrompt("there are no messages")
-        try:
-            prompt = await self.rendering.render(messages, template_args, tools, cache_salt)
-        except EngineError:
-            raise
-        except Exception as error:  # a chat template is a program, and so is an image decoder
-            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-            message = f"the messages cannot be rendered: {error_message(cause)}"
-            if not self.rendering.is_callers_fault(error, messages):
-                raise EngineError(message) from None
-            image = await asyncio.to_thread(unreadable_image, messages)
-            raise InvalidPrompt(message, image) from None
-        self.room(prompt)
-        return prompt
-
-    async def output_format(self, spec: OutputSpec) -> OutputFormat:
-        made = await self.formats.output_format(spec)
-        if made.structured is None:
-            return made
-        return made.with_grammar(await grammar.tried(made.structured, self.probe))
-
-    async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
-        size = grammar.size_of(spec)
-        parts = await grammar.parts_of(spec, size, self.probe, every_tool=spec.forced)
-        if not spec.tools and spec.text_format["type"] == "text":
-            return structured(spec, parts)
-        made = await off_loop(partial(structured, spec, parts), size, slow=True)
-        return None if made is None else await grammar.tried(made, self.probe)
-
-    def decoder(self) -> Decoder:
-        return VllmDecoder(self.tokenizer)
-
     def room(self, prompt: Sequence[int]) -> int:
         """Output tokens that fit after `prompt`. Raises PromptTooLong, or EngineError for an empty one."""
         if not prompt:
@@ -107,7 +66,7 @@ class Front:
             raise PromptTooLong(len(prompt), self.context_length)
         return room
 
-    def check(self, sampling: Sampling) -> None:
+    def check_size(self, sampling: Sampling) -> None:
         """Raises InvalidSampling for more than the engine holds."""
         check_stop_tokens(sampling, self.end_tokens)
         check_bad_words(sampling, self._count)
@@ -153,20 +112,35 @@ class FrontedEngine(ABC):
         tools: Sequence[Json] = (),
         cache_salt: str | None = None,
     ) -> Prompt:
+        front = self.front
+        if not messages:
+            raise InvalidPrompt("there are no messages")
         try:
-            return await self.front.render(messages, template_args, tools, cache_salt)
-        except EngineError:
+            prompt = await front.rendering.render(messages, template_args, tools, cache_salt)
+            front.room(prompt)
+        except Exception as error:
+            refusal = await front.rendering.refusal(error, messages)
             _ = self.front  # The prompt is not at fault if the engine died meanwhile.
-            raise
+            raise refusal from None
+        return prompt
 
     async def output_format(self, spec: OutputSpec) -> OutputFormat:
-        return await self.front.output_format(spec)
+        front = self.front
+        made = await front.formats.output_format(spec)
+        if made.structured is None:
+            return made
+        return made.with_grammar(await grammar.tried(made.structured, front.probe))
 
     async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
-        return await self.front.harmony_grammar(spec)
+        probe, size = self.front.probe, grammar.size_of(spec)
+        parts = await grammar.parts_of(spec, size, probe, every_tool=spec.forced)
+        if not spec.tools and spec.text_format["type"] == "text":
+            return structured(spec, parts)
+        made = await off_loop(partial(structured, spec, parts), size, slow=True)
+        return None if made is None else await grammar.tried(made, probe)
 
     def decoder(self) -> Decoder:
-        return self.front.decoder()
+        return VllmDecoder(self.front.tokenizer)
 
     def can_continue(self, sampling: Sampling) -> bool:
         return self.can_force or not has_state(sampling)
@@ -185,7 +159,7 @@ class FrontedEngine(ABC):
     ) -> Generation:
         """The request, checked. `reasoner` as in `Generation`."""
         front, room = self.front, self.front.room(prompt)
-        front.check(sampling)
+        front.check_size(sampling)
         made = Generation(
             *(prompt, sampling, committed, room),
             can_force=self.can_force,

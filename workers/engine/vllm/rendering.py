@@ -19,10 +19,11 @@ from app.protocol.types import Json
 from app.sizes import is_large, json_size
 from config.shaping.proof import Proof, proven
 from config.shaping.shape import AS_SENT, Shaping, shaped
-from workers.engine.base import InvalidPrompt, Message, Prompt, check_length
+from workers.engine.base import EngineError, InvalidPrompt, Message, Prompt, check_length
 from workers.engine.template_efforts import applied_efforts
 from workers.engine.vllm.as_text import Encode
 from workers.engine.vllm.compat import processes, renderer
+from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.small_images import can_be_read, small
 
 log = logging.getLogger("longhaul.engine")
@@ -122,6 +123,16 @@ class Rendering:
         own = list(map(_own, shaped(messages, self.proof.shaping, has_tools=bool(tools))))
         return tuple(self._renderer.render(own, args)["prompt_token_ids"])
 
+    async def refusal(self, error: Exception, messages: Sequence[Message]) -> EngineError:
+        """What a caller is told of an error of `render`: a template is a program, and so is an image decoder."""
+        if isinstance(error, EngineError):
+            return error
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        message = f"the messages cannot be rendered: {error_message(cause)}"
+        if not self.is_callers_fault(error, messages):
+            return EngineError(message)
+        return InvalidPrompt(message, await asyncio.to_thread(_unreadable_image, messages))
+
     def is_callers_fault(self, error: Exception, messages: Sequence[Message]) -> bool:
         """Whether these messages are why `error` was raised, and would be again.
 
@@ -215,7 +226,7 @@ def _shown_texts(messages: Sequence[Message]) -> Iterator[str]:
             yield from (part["text"] for part in content or () if "text" in part)
 
 
-def unreadable_image(messages: Sequence[Message]) -> str | None:
+def _unreadable_image(messages: Sequence[Message]) -> str | None:
     """Returns the URL of the first image that came along and cannot be read. Blocks for as long as decoding takes."""
     return next((url for url in _image_urls(messages) if url.startswith("data:") and not can_be_read(url)), None)
 
