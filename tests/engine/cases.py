@@ -18,7 +18,7 @@ from tests.engine.processes import engine_processes
 from tests.support.scripted import SCRIPTED
 from tests.support.served_engine import served
 from workers.engine import make_engine
-from workers.engine.base import Engine, EngineDead, EngineDelta, Message, Sampling
+from workers.engine.base import Engine, EngineDead, EngineDelta, EngineRequest, Message, Sampling
 from workers.worker import with_statistics
 
 MODELS = Path(__file__).parents[2] / "config" / "models.toml"
@@ -51,7 +51,7 @@ class Case:
         return await self.engine.render(asking(text or self.counting), self.template_args)
 
     def stream(self, prompt: Sequence[int], sampling: Sampling | None = None, request_id: str | None = None) -> Any:
-        return self.engine.generate(request_id or new_id(), prompt, sampling or GREEDY)
+        return self.engine.generate(EngineRequest(request_id or new_id(), prompt, sampling or GREEDY))
 
     async def deltas(self, prompt: Sequence[int], sampling: Sampling | None = None) -> list[EngineDelta]:
         async with aclosing(self.stream(prompt, sampling)) as stream:

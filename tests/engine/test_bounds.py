@@ -13,7 +13,7 @@ import pytest
 from app.sizes import LARGE_BYTES
 from tests.engine.cases import MANY_SCRIPTS, demo_model
 from workers.engine import make_engine
-from workers.engine.base import InvalidSampling, PromptTooLong, RequestAborted, Sampling, check_length
+from workers.engine.base import EngineRequest, InvalidSampling, PromptTooLong, RequestAborted, Sampling, check_length
 from workers.engine.output_format import OutputSpec, Structured, Tool, ToolChoice
 
 pytestmark = pytest.mark.vllm
@@ -88,7 +88,7 @@ def test_an_error_of_the_engine_may_pass_and_is_the_callers_if_nothing_went_on(
         return SimpleNamespace(token_ids=tokens, finish_reason=reason, logprobs=None, stop_reason=None)
 
     reader = SimpleNamespace(read=lambda *_: ())
-    generation = Generation([1], sampling, (), 10, can_force=False, logprobs=reader)  # type: ignore[arg-type]
+    generation = Generation(EngineRequest("x", [1], sampling), 10, can_force=False, logprobs=reader)  # type: ignore[arg-type]
     if delivered:
         generation.delta(output([1], None), 0)
     with pytest.raises(RequestAborted, match="it says 'error'") as raised:
@@ -101,7 +101,7 @@ def test_an_error_of_the_engine_may_pass_and_is_the_callers_if_nothing_went_on(
 def test_an_end_that_nobody_asked_for_is_no_answer(reason: str, counts: bool) -> None:
     from workers.engine.vllm.generation import Generation
 
-    generation = Generation([1], Sampling(), (), 10, can_force=False, logprobs=None)  # type: ignore[arg-type]
+    generation = Generation(EngineRequest("x", [1], Sampling()), 10, can_force=False, logprobs=None)  # type: ignore[arg-type]
     completion = SimpleNamespace(token_ids=[1], finish_reason=reason, logprobs=None, stop_reason=None)
     with pytest.raises(RequestAborted, match=reason) as raised:
         generation.delta(completion, 0)

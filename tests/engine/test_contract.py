@@ -13,7 +13,7 @@ from app.protocol.events.deltas import FinishReason
 from tests.engine.cases import COUNTED, GREEDY, STEP, Case, new_id
 from tests.support.scripted.engine import ScriptedEngine
 from tests.support.waiting import until
-from workers.engine.base import EngineError, InvalidSampling, PromptTooLong, Sampling
+from workers.engine.base import EngineError, EngineRequest, InvalidSampling, PromptTooLong, Sampling
 from workers.engine.server.engine import ServerEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -38,7 +38,7 @@ async def test_a_reply_comes_in_deltas_that_end_with_its_end_token(case: Case) -
 async def test_gathered_tokens_are_the_same(case: Case) -> None:
     prompt = await case.prompt()
     whole = await case.tokens(prompt)
-    async with aclosing(case.engine.generate(new_id(), prompt, GREEDY, tokens_per_delta=16)) as stream:
+    async with aclosing(case.engine.generate(EngineRequest(new_id(), prompt, GREEDY, tokens_per_delta=16))) as stream:
         deltas = [delta async for delta in stream]
     assert [token for delta in deltas for token in delta.token_ids] == whole
     assert [delta.finish_reason for delta in deltas] == [None] * (len(deltas) - 1) + [FinishReason.STOP]

@@ -41,7 +41,7 @@ from tests.models.gpt_oss_script import (
 )
 from tests.support.requests import message
 from workers.engine import make_engine
-from workers.engine.base import Engine, InvalidSampling, PromptTooLong
+from workers.engine.base import Engine, EngineRequest, InvalidSampling, PromptTooLong
 from workers.formats import builder
 from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Turn, TurnParser
@@ -76,7 +76,7 @@ async def written(engine: Engine, turn: Turn, committed: Sequence[int] = ()) -> 
     """The tokens after the committed ones, and their finish reason."""
     tokens: list[int] = []
     reason = None
-    stream = engine.generate(new_id(), turn.prompt, turn.sampling, committed=committed)
+    stream = engine.generate(EngineRequest(new_id(), turn.prompt, turn.sampling, committed=committed))
     async with aclosing(stream):
         async for delta in stream:
             tokens += delta.token_ids

@@ -25,7 +25,7 @@ from tests.support.rows import queued
 from tests.support.services import Services
 from tests.support.waiting import until
 from tests.support.worker import Worker
-from workers.engine.base import CannotContinue, EngineDelta, EngineError, RequestAborted, Sampling
+from workers.engine.base import CannotContinue, EngineDelta, EngineError, EngineRequest, RequestAborted, Sampling
 from workers.engine.output_format import OutputSpec
 from workers.generation import slots as slots_module
 from workers.generation.outcome import Outcome
@@ -57,7 +57,7 @@ SAMPLINGS: Mapping[str, Sampling] = {
 
 
 async def rest(case: Case, prompt: Sequence[int], sampling: Sampling, committed: Sequence[int]) -> list[EngineDelta]:
-    stream = case.engine.generate(new_id(), prompt, sampling, committed=committed)
+    stream = case.engine.generate(EngineRequest(new_id(), prompt, sampling, committed=committed))
     async with aclosing(stream):
         return [delta async for delta in stream]
 
@@ -101,7 +101,9 @@ async def test_a_request_can_be_cut_several_times(case: Case) -> None:
     tokens = await case.tokens(prompt, sampling)
     committed: list[int] = []
     while len(committed) < len(tokens):
-        async with aclosing(case.engine.generate(new_id(), prompt, sampling, committed=committed)) as stream:
+        async with aclosing(
+            case.engine.generate(EngineRequest(new_id(), prompt, sampling, committed=committed))
+        ) as stream:
             async for delta in stream:
                 committed += delta.token_ids
                 if len(committed) % 13 > 9:

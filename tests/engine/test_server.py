@@ -31,6 +31,7 @@ from workers.engine.base import (
     EngineAway,
     EngineDelta,
     EngineError,
+    EngineRequest,
     InvalidSampling,
     PromptTooLong,
     RequestAborted,
@@ -61,7 +62,7 @@ async def attached(server: TokenServer, **changes: Any) -> AsyncIterator[Engine]
 
 
 async def deltas(engine: Engine, sampling: Sampling = GREEDY, committed: tuple[int, ...] = ()) -> list[EngineDelta]:
-    async with aclosing(engine.generate(new_id(), PROMPT, sampling, committed=committed)) as stream:
+    async with aclosing(engine.generate(EngineRequest(new_id(), PROMPT, sampling, committed=committed))) as stream:
         return [delta async for delta in stream]
 
 
@@ -105,7 +106,7 @@ async def test_closing_a_stream_leaves_no_iterator_to_the_garbage_collector() ->
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(finalizer=left.append)
         try:
-            stream = engine.generate(new_id(), PROMPT, GREEDY)
+            stream = engine.generate(EngineRequest(new_id(), PROMPT, GREEDY))
             await anext(stream)
             await stream.aclose()
         finally:
@@ -116,7 +117,7 @@ async def test_closing_a_stream_leaves_no_iterator_to_the_garbage_collector() ->
 async def test_closing_a_stream_aborts_the_request_there() -> None:
     async with serving() as server, attached(server) as engine:
         server.pause.clear()
-        stream = engine.generate(new_id(), PROMPT, GREEDY)
+        stream = engine.generate(EngineRequest(new_id(), PROMPT, GREEDY))
         assert (await anext(stream)).token_ids == TEXT[:1]
         assert engine.running == 1
         await stream.aclose()
@@ -187,7 +188,7 @@ async def test_what_a_server_refuses_fails_the_response(
 async def test_a_server_that_restarts_is_away_and_back_and_may_have_lost_its_logits_processor() -> None:
     async with serving() as server, attached(server) as engine:
         server.pause.clear()
-        stream = engine.generate(new_id(), PROMPT, GREEDY)
+        stream = engine.generate(EngineRequest(new_id(), PROMPT, GREEDY))
         await anext(stream)
         await server.stop()
         with pytest.raises(EngineAway) as raised:
@@ -209,7 +210,7 @@ async def test_a_server_that_hangs_is_away_and_its_requests_are_given_up(monkeyp
     monkeypatch.setattr("workers.engine.server.client.ANSWER_SECONDS", 0.2)
     async with serving() as server, attached(server) as engine:
         server.pause.clear()
-        stream = engine.generate(new_id(), PROMPT, GREEDY)
+        stream = engine.generate(EngineRequest(new_id(), PROMPT, GREEDY))
         await anext(stream)
         server.there.clear()
         with pytest.raises(EngineAway) as raised:
@@ -243,7 +244,7 @@ async def test_a_full_server_gets_nothing_while_it_says_so_and_keeps_what_it_run
     monkeypatch.setattr("workers.engine.server.watch.LOOK_SECONDS", look_seconds)
     async with serving(headers={"Retry-After": "20"}) as server, attached(server) as engine:
         server.pause.clear()
-        stream = engine.generate(new_id(), PROMPT, GREEDY)
+        stream = engine.generate(EngineRequest(new_id(), PROMPT, GREEDY))
         first = await anext(stream)
         server.is_full = True
         if look_seconds < 1:
@@ -361,7 +362,9 @@ async def test_a_grammar_holds_from_the_first_token_and_thoughts_are_part_of_it(
         marks = structured.thoughts
         for start in Start:
             prompt = [5, 6, 7, *marks.prompt(start)]
-            async with aclosing(engine.generate(new_id(), prompt, Sampling(structured=structured))) as stream:
+            async with aclosing(
+                engine.generate(EngineRequest(new_id(), prompt, Sampling(structured=structured)))
+            ) as stream:
                 assert [delta async for delta in stream]
         formats = [
             json.loads(each["sampling_params"]["structured_outputs"]["structural_tag"]) for each in server.requests
@@ -431,7 +434,7 @@ async def test_tokens_that_come_together_with_an_error_are_delivered_before_it(
         server.raw, server.error_frame = raw, {"code": code, "message": "broke"}
         found = []
         with pytest.raises(kind):
-            async with aclosing(engine.generate(new_id(), PROMPT, GREEDY)) as stream:
+            async with aclosing(engine.generate(EngineRequest(new_id(), PROMPT, GREEDY))) as stream:
                 async for delta in stream:
                     found += delta.token_ids
         assert found == [1000, 1001, 1002]
@@ -464,10 +467,10 @@ async def same_answer(here: Engine, there: Engine, messages: list[dict[str, Any]
     for engine in (here, there):
         prompt = await engine.render(messages, {}, (), "salt")
         sampling = Sampling(temperature=0.0, extra={"cache_salt": "salt"})
-        async with aclosing(engine.generate(new_id(), prompt, sampling)) as stream:
+        async with aclosing(engine.generate(EngineRequest(new_id(), prompt, sampling))) as stream:
             answers.append((tuple(prompt), tokens([delta async for delta in stream])))
     assert answers[0] == answers[1]
     prompt, whole = await there.render(messages, {}, (), "salt"), answers[0][1]
     for sampling in (Sampling(temperature=0.0), Sampling(temperature=0.0, extra={"seed": 3})):
-        async with aclosing(there.generate(new_id(), prompt, sampling, committed=whole[:3])) as stream:
+        async with aclosing(there.generate(EngineRequest(new_id(), prompt, sampling, committed=whole[:3]))) as stream:
             assert tokens([delta async for delta in stream]) == whole[3:]

@@ -14,6 +14,7 @@ from config.settings import ConfigError
 from tests.engine.cases import GREEDY, Case, demo_model, new_id
 from tests.engine.test_output_format import ADA, ADA_JSON, HERMES, PARIS, PERSON, WEATHER, Passing, tokens_of
 from workers.engine import make_engine, resolved
+from workers.engine.base import EngineRequest
 from workers.engine.output_format import OutputFormat, OutputSpec, Tool, ToolChoice
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.router import CallableTools
@@ -155,5 +156,5 @@ async def test_a_schema_is_held_wherever_the_prompt_starts_the_answer_and_also_a
     assert (said + made_parser.flush().deltas)[-1] == ADA_JSON
     assert isinstance(said[0], Text if "</think>" in behind else Reasoning)
     for cut in (1, 3, len(tokens) // 2):
-        stream = vllm_case.engine.generate(new_id(), prompt, sampling, committed=tokens[:cut])
+        stream = vllm_case.engine.generate(EngineRequest(new_id(), prompt, sampling, committed=tokens[:cut]))
         assert tokens[:cut] + [token async for delta in stream for token in delta.token_ids] == tokens

@@ -23,7 +23,7 @@ from app.protocol.requests.items.images import MAX_PIXELS
 from config.settings import ConfigError
 from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, SharedEngine, asking, demo_model
 from workers.engine import make_engine
-from workers.engine.base import EngineDead, InvalidSampling, Sampling
+from workers.engine.base import EngineDead, EngineRequest, InvalidSampling, Sampling
 from workers.engine.output_format import Structured
 
 package = pytest.mark.asyncio(loop_scope="package")
@@ -33,7 +33,7 @@ package = pytest.mark.asyncio(loop_scope="package")
 @pytest.mark.vllm
 async def test_vllm_gathers_tokens_for_a_delta(vllm_case: Case) -> None:
     prompt, sampling = await vllm_case.prompt(), replace(GREEDY, max_tokens=50, logprobs=1)
-    stream = vllm_case.engine.generate("gathered", prompt, sampling, tokens_per_delta=16)
+    stream = vllm_case.engine.generate(EngineRequest("gathered", prompt, sampling, tokens_per_delta=16))
     deltas = [delta async for delta in stream]
     assert len(deltas) <= 1 + -(-49 // 16)  # the first token comes alone
     assert all(len(delta.logprobs) == len(delta.token_ids) for delta in deltas)

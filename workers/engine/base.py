@@ -136,6 +136,23 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineRequest:
+    id: str
+    """No request with this id may be running."""
+    prompt: Sequence[int]
+    sampling: Sampling
+    committed: Sequence[int] = ()
+    """Output tokens of an engine that is gone. The output continues after them, and they count in `max_tokens`,
+    `min_tokens`, penalties, a seed's draws and a grammar as if generated here; they are not delivered again."""
+    tokens_per_delta: int = 1
+    """The engine may gather up to so many tokens for each delta but the first."""
+    trace_headers: Mapping[str, str] | None = None
+    """They name the trace that an engine with a tracer adds its spans to."""
+    priority: int = 0
+    """A lower number goes first, if the engine's scheduler is configured for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineDelta:
     """The tokens since the last delta: one or more, or none if there is a finish reason.
 
@@ -219,24 +236,8 @@ class Engine(Protocol):
     def decoder(self) -> Decoder:
         """A fresh decoder that skips special tokens."""
 
-    def generate(
-        self,
-        request_id: str,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        *,
-        priority: int = 0,
-        committed: Sequence[int] = (),
-        tokens_per_delta: int = 1,
-        trace_headers: Mapping[str, str] | None = None,
-    ) -> AsyncGenerator[EngineDelta]:
-        """Generates. For a slow reader, several deltas come merged into one. The engine may gather up to
-        `tokens_per_delta` tokens for each delta but the first.
-
-        `request_id` must not be running. `priority`: a lower number goes first, if the engine's scheduler is
-        configured for it. `committed` are output tokens of an engine that is gone. The output continues after them,
-        and they count in `max_tokens`, `min_tokens`, penalties, a seed's draws and a grammar as if generated here;
-        they are not delivered again. `trace_headers` name the trace that an engine with a tracer adds its spans to.
+    def generate(self, request: EngineRequest) -> AsyncGenerator[EngineDelta]:
+        """Generates. For a slow reader, several deltas come merged into one.
 
         Closing the iterator, or cancelling its consumer, aborts the request and frees its slot. Raises InvalidSampling,
         CannotContinue, EngineError, RequestAborted or EngineDead.

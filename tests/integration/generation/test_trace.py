@@ -22,7 +22,7 @@ from tests.support.requests import message
 from tests.support.rows import WORKER, claim, claimed, new_response, queued, release_all
 from tests.support.waiting import until
 from tests.support.worker import Worker, worker
-from workers.engine.base import EngineDelta
+from workers.engine.base import EngineDelta, EngineRequest
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome
 from workers.request_log import MAX_TEXT, RequestLog
@@ -43,9 +43,9 @@ def watch(at_work: Worker, monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str,
     seen: list[Mapping[str, str] | None] = []
     generate = at_work.engine.generate
 
-    def watched(*args: Any, **kwargs: Any) -> AsyncGenerator[EngineDelta]:
-        seen.append(kwargs["trace_headers"])
-        return generate(*args, **kwargs)
+    def watched(request: EngineRequest) -> AsyncGenerator[EngineDelta]:
+        seen.append(request.trace_headers)
+        return generate(request)
 
     monkeypatch.setattr(at_work.engine, "generate", watched)
     return seen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.support.scripted.engine import ScriptedEngine
 from tests.support.tool_servers import ToolProcess, call, mcp_tool
 from tests.support.worker import scripted_model, worker
 from workers.engine import harmony_vocabulary as harmony
-from workers.engine.base import EngineDelta, Sampling
+from workers.engine.base import EngineDelta, EngineRequest
 from workers.engine.output_format import OutputSpec, Structured
 from workers.generation.turns.tool_calls import NO_SUCH_TOOL, TOO_MANY
 from workers.generation.turns.turn_loop import MAX_IDLE_TURNS
@@ -40,11 +40,9 @@ class Harmony(ScriptedEngine):
     async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
         return None
 
-    async def generate(
-        self, request_id: str, prompt: Sequence[int], sampling: Sampling, **more: Any
-    ) -> AsyncGenerator[EngineDelta]:
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineDelta]:
         turn = self._turns[min(len(self.prompts), len(self._turns) - 1)]
-        self.prompts.append(harmony.encoding().decode(prompt))
+        self.prompts.append(harmony.encoding().decode(request.prompt))
         yield EngineDelta(tuple(harmony.encoding().encode(turn, allowed_special="all")), FinishReason.STOP)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 
 from app.protocol.events.deltas import FinishReason
 from config.models import ServedModel
 from tests.support.scripted.engine import ScriptedEngine
-from workers.engine.base import EngineDelta, EngineError, RequestAborted, Sampling
+from workers.engine.base import EngineDelta, EngineError, EngineRequest, RequestAborted
 from workers.engine.server.client import Client
 from workers.engine.server.frames import ErrorFrame
 from workers.engine.server.introduction import introduce
@@ -48,34 +48,22 @@ class AttachedEngine(ScriptedEngine):
         if self._watch is not None:
             self._watch.check()
 
-    async def generate(
-        self,
-        request_id: str,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        *,
-        priority: int = 0,
-        committed: Sequence[int] = (),
-        tokens_per_delta: int = 1,
-        trace_headers: Mapping[str, str] | None = None,
-    ) -> AsyncGenerator[EngineDelta]:
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineDelta]:
         await self.check()
         if self._watch is None:
-            here = super().generate(
-                request_id, prompt, sampling, committed=committed, tokens_per_delta=tokens_per_delta
-            )
-            async with aclosing(here):
+            async with aclosing(super().generate(request)) as here:
                 async for delta in here:
                     yield delta
             return
+        prompt, sampling, committed = request.prompt, request.sampling, request.committed
         left = self._tokens_left(len(prompt))
         most = min(sampling.max_tokens or left, left) - len(committed)
         if most < 1:
             yield EngineDelta((), FinishReason.LENGTH)
             return
-        params = {"max_tokens": most, "stream_interval": tokens_per_delta, **sampling.extra}
+        params = {"max_tokens": most, "stream_interval": request.tokens_per_delta, **sampling.extra}
         body = {"token_ids": [*prompt, *committed], "sampling_params": params, "stream": True}
-        self._streams.add(request_id)
+        self._streams.add(request.id)
         try:
             with self._watch.reaching() as client:
                 async with aclosing(client.generate(body, {})) as pieces:
@@ -86,4 +74,4 @@ class AttachedEngine(ScriptedEngine):
             kind = RequestAborted if error.code >= 500 else EngineError
             raise kind(str(error)) from None  # as the script has it: no fault of the prompt
         finally:
-            self._streams.discard(request_id)
+            self._streams.discard(request.id)

@@ -30,6 +30,7 @@ from workers.engine.base import (
     EngineDead,
     EngineDelta,
     EngineError,
+    EngineRequest,
     InvalidPrompt,
     InvalidSampling,
     Message,
@@ -223,18 +224,9 @@ class ScriptedEngine:
     def decoder(self) -> Decoder:
         return ScriptedDecoder()
 
-    async def generate(
-        self,
-        request_id: str,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        *,
-        priority: int = 0,
-        committed: Sequence[int] = (),
-        tokens_per_delta: int = 1,
-        trace_headers: Mapping[str, str] | None = None,
-    ) -> AsyncGenerator[EngineDelta]:
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineDelta]:
         await self.check()
+        prompt, sampling, committed = request.prompt, request.sampling, request.committed
         if sampling.adapter is not None and sampling.adapter not in self._adapters:
             raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of {self._name!r}")
         if committed and not self.can_continue(sampling):
@@ -242,12 +234,12 @@ class ScriptedEngine:
         left = self._tokens_left(len(prompt))
         plan = await _beside(len(prompt), lambda: _plan(prompt, committed, sampling, left))
         index, cached = plan.start, self._cached(prompt)
-        async with self._slot(request_id):
+        async with self._slot(request.id):
             began = asyncio.get_running_loop().time()
             size = self._args.tokens_per_delta
             while (stop := await self._wait_until_due(plan, index, began, size)) < plan.last:
                 yield replace(plan.delta(index, stop, sampling.logprobs), cached_tokens=cached)
-                index, size = stop, max(size, tokens_per_delta)
+                index, size = stop, max(size, request.tokens_per_delta)
             if plan.reason is None:
                 if index < stop:
                     yield plan.delta(index, stop, sampling.logprobs)

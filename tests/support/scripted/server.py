@@ -22,7 +22,7 @@ from aiohttp import web
 
 from config.models import ServedModel
 from tests.support.scripted.engine import ScriptedEngine
-from workers.engine.base import EngineDead, EngineDelta, EngineError, RequestAborted, Sampling
+from workers.engine.base import EngineDead, EngineDelta, EngineError, EngineRequest, RequestAborted, Sampling
 
 HOST, NAME = "127.0.0.1", "scripted"
 MAX_BYTES = 2**28
@@ -72,9 +72,9 @@ class ScriptedServer:
         sampling = Sampling(
             max_tokens=params["max_tokens"], extra={name: params[name] for name in _TAKEN if name in params}
         )
-        deltas = self._engine.generate(
-            str(next(self._ids)), body["token_ids"], sampling, tokens_per_delta=params.get("stream_interval", 1)
-        )
+        tokens_per_delta = params.get("stream_interval", 1)
+        request = EngineRequest(str(next(self._ids)), body["token_ids"], sampling, tokens_per_delta=tokens_per_delta)
+        deltas = self._engine.generate(request)
         try:
             async with aclosing(deltas):
                 async for delta in deltas:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -21,6 +21,7 @@ from config.tools import expand_headers
 from workers.engine.base import (
     EngineDead,
     EngineDelta,
+    EngineRequest,
     InvalidSampling,
     Sampling,
 )
@@ -112,32 +113,22 @@ class ServerEngine(FrontedEngine):
         if front is not None:
             await asyncio.to_thread(front.close)
 
-    async def generate(
-        self,
-        request_id: str,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        *,
-        priority: int = 0,
-        committed: Sequence[int] = (),
-        tokens_per_delta: int = 1,
-        trace_headers: Mapping[str, str] | None = None,
-    ) -> AsyncGenerator[EngineDelta]:
-        server = self._server()
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineDelta]:
+        server, sampling = self._server(), request.sampling
         if sampling.adapter is not None and sampling.adapter not in server.adapters:
             raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of this engine")
         reasoner = self._trusts_reasoner(sampling)
-        tokens_per_delta = max(tokens_per_delta, self._pace.tokens_per_frame)
-        made = self._generation(prompt, sampling, committed, tokens_per_delta, reasoner=reasoner)
+        tokens_per_delta = max(request.tokens_per_delta, self._pace.tokens_per_frame)
+        made = self._generation(replace(request, tokens_per_delta=tokens_per_delta), reasoner=reasoner)
         if made.is_over:
             yield EngineDelta((), FinishReason.LENGTH)
             return
-        body = body_of(request_id, made, sampling.adapter or server.name, priority if server.by_priority else 0)
+        body = body_of(request.id, made, sampling.adapter or server.name, request.priority if server.by_priority else 0)
         try:
             with self._watching().reaching() as client:
                 async with (
-                    self._running(request_id, made),
-                    aclosing(client.generate(body, trace_headers or {})) as pieces,
+                    self._running(request.id, made),
+                    aclosing(client.generate(body, request.trace_headers or {})) as pieces,
                     aclosing(self._pace.measured(pieces)) as measured,
                 ):
                     async for piece in measured:
@@ -146,7 +137,7 @@ class ServerEngine(FrontedEngine):
         except ErrorFrame as error:
             if error.code >= 500:
                 raise made.aborted("error", short(str(error))) from None
-            raise prompt_error(error, len(prompt), self.context_length) from None
+            raise prompt_error(error, len(request.prompt), self.context_length) from None
 
     async def check(self) -> None:
         await super().check()

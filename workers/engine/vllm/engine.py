@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
@@ -17,8 +17,8 @@ from workers.engine.base import (
     EngineDead,
     EngineDelta,
     EngineError,
+    EngineRequest,
     InvalidSampling,
-    Sampling,
 )
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
 from workers.engine.scratch import Scratch
@@ -134,32 +134,22 @@ class VllmEngine(FrontedEngine):
         if launch.exception() is None:
             self._loaded = launch.result()
 
-    async def generate(
-        self,
-        request_id: str,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        *,
-        priority: int = 0,
-        committed: Sequence[int] = (),
-        tokens_per_delta: int = 1,
-        trace_headers: Mapping[str, str] | None = None,
-    ) -> AsyncGenerator[EngineDelta]:
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineDelta]:
         loaded = self._alive()
-        made = self._generation(prompt, sampling, committed, tokens_per_delta)
-        adapter = loaded.adapter(sampling.adapter)
+        made = self._generation(request)
+        adapter = loaded.adapter(request.sampling.adapter)
         if made.is_over:
             yield EngineDelta((), FinishReason.LENGTH)
             return
         try:
-            async with self._running(request_id, made):
+            async with self._running(request.id, made):
                 outputs = loaded.llm.generate(
                     made.input,
                     made.params,
-                    request_id,
-                    priority=priority,
+                    request.id,
+                    priority=request.priority,
                     lora_request=adapter,
-                    trace_headers=trace_headers if loaded.traces else None,
+                    trace_headers=request.trace_headers if loaded.traces else None,
                     **made.reasoning,
                 )
                 async with aclosing(outputs):

@@ -19,7 +19,7 @@ from config.families import first_shaping
 from config.models import ServedModel
 from config.settings import ConfigError
 from config.shaping.proof import Proof
-from workers.engine.base import EngineError, InvalidPrompt, Message, Prompt, PromptTooLong, Sampling
+from workers.engine.base import EngineError, EngineRequest, InvalidPrompt, Message, Prompt, PromptTooLong, Sampling
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.mask_budget import MaskBudget
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
@@ -148,26 +148,11 @@ class FrontedEngine(ABC):
     async def check(self) -> None:
         _ = self.front
 
-    def _generation(
-        self,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        committed: Sequence[int],
-        tokens_per_delta: int,
-        *,
-        reasoner: bool = True,
-    ) -> Generation:
+    def _generation(self, request: EngineRequest, *, reasoner: bool = True) -> Generation:
         """The request, checked. `reasoner` as in `Generation`."""
-        front, room = self.front, self.front.room(prompt)
-        front.check_size(sampling)
-        made = Generation(
-            *(prompt, sampling, committed, room),
-            can_force=self.can_force,
-            logprobs=front.logprobs,
-            reasoner=reasoner,
-        )
-        made.params.stream_interval = tokens_per_delta
-        return made
+        front, room = self.front, self.front.room(request.prompt)
+        front.check_size(request.sampling)
+        return Generation(request, room, can_force=self.can_force, logprobs=front.logprobs, reasoner=reasoner)
 
     @asynccontextmanager
     async def _running(self, request_id: str, made: Generation) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ from vllm.inputs import tokens_input
 
 from app.heavy import PROJECT
 from app.protocol.events.deltas import FinishReason
-from workers.engine.base import CannotContinue, EngineDelta, InvalidSampling, RequestAborted, Sampling
+from workers.engine.base import CannotContinue, EngineDelta, EngineRequest, InvalidSampling, RequestAborted
 from workers.engine.grammar_compiler import CHEAPER
 from workers.engine.mask_budget import BUDGET_SECONDS, Cost
 from workers.engine.vllm.compat import masks
@@ -37,15 +37,14 @@ class Generation:
 
     def __init__(
         self,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        committed: Sequence[int],
+        request: EngineRequest,
         room: int,
         *,
         can_force: bool,
         logprobs: LogprobReader,
         reasoner: bool = True,
     ) -> None:
+        prompt, sampling, committed = request.prompt, request.sampling, request.committed
         structured = sampling.structured
         self._reasoner = reasoner
         self._start = structured.thoughts.start(prompt) if structured and structured.thoughts else None
@@ -53,6 +52,7 @@ class Generation:
             tag = structured.thoughts.tag(structured.tag, self._start, reasoner=reasoner)
             sampling = replace(sampling, structured=replace(structured, tag=tag))
         self.params: SamplingParams = sampling_params(sampling, room)
+        self.params.stream_interval = request.tokens_per_delta
         self.cost = Cost() if structured is None else structured.cost
         """Cost of its grammar."""
         if structured is not None:

@@ -13,7 +13,7 @@ from app.metrics.instruments import WorkerMetrics
 from app.metrics.tokens import TokenTimes
 from app.protocol.events.deltas import FinishReason
 from app.protocol.usage import Usage
-from workers.engine.base import Engine, EngineDelta, EngineError, RequestAborted
+from workers.engine.base import Engine, EngineDelta, EngineError, EngineRequest, RequestAborted
 from workers.formats.sampling import priority_of
 from workers.formats.turn import Parsed, Turn, TurnParser
 from workers.generation.chunk_writer import ChunkWriter
@@ -106,18 +106,19 @@ class TurnGenerator:
     def _deltas(self, turn: Turn) -> AsyncGenerator[EngineDelta]:
         row, history = self.run.row, self.run.history
 
-        def request(tokens: Sequence[int]) -> AsyncGenerator[EngineDelta]:
-            return self.engine.generate(
+        def generate(tokens: Sequence[int]) -> AsyncGenerator[EngineDelta]:
+            request = EngineRequest(
                 f"{row.id}-{row.attempt}-{history.generations}-{len(tokens)}",
                 turn.prompt,
                 turn.sampling,
-                priority=priority_of(row.request, row.priority),
                 committed=tokens,
                 tokens_per_delta=1 if row.stream else UNSTREAMED_TOKENS,
                 trace_headers=row.trace_headers or None,
+                priority=priority_of(row.request, row.priority),
             )
+            return self.engine.generate(request)
 
-        return self.gate.deltas(self.run, request, history.tokens)
+        return self.gate.deltas(self.run, generate, history.tokens)
 
     def _usage(self, turn: Turn, parser: TurnParser, cached: int) -> Usage:
         # The engine of a later attempt may report committed tokens as cached prompt: they count as output.
