@@ -10,7 +10,7 @@ from openai import OpenAI
 
 from app.protocol.events.deltas import TurnEnd
 from tests.models.gpt_oss_folder import script
-from tests.models.gpt_oss_script import SEEN, Point, points_of, tools_for
+from tests.models.gpt_oss_script import LISTINGS, Point, points_of, tools_for
 from tests.support import grammar
 from tests.support.deltas import play
 from tests.support.longhaul import Longhaul
@@ -52,7 +52,7 @@ def fact(item: Json) -> tuple[Any, ...]:
 
 def said_at(point: Point) -> list[Json]:
     """The items of a turn of the script."""
-    hosted = hosted_tools_of(point.request, SEEN.listings, NameStyle.HARMONY)
+    hosted = hosted_tools_of(point.request, LISTINGS, NameStyle.HARMONY)
     none: frozenset[str] = frozenset()
     parser = HarmonyParser(AnswerRules(tools=CallableTools(functions=none, custom=none, hosted=hosted)))
     deltas = [*parser.feed(point.tokens).deltas, *parser.flush().deltas]

@@ -28,10 +28,11 @@ from config.settings import ConfigError
 from tests.engine.cases import demo_model, new_id
 from tests.models.gpt_oss_folder import gpt_oss_model, script
 from tests.models.gpt_oss_script import (
+    CREATED,
     FUNCTIONS,
     LIBRARY,
+    LISTINGS,
     PYTHON,
-    SEEN,
     Point,
     asked,
     encoded,
@@ -64,7 +65,7 @@ async def engine() -> AsyncIterator[Engine]:
 
 async def build_turn(engine: Engine, request: Json, items: Sequence[Json] = (), past: Sequence[Any] = ()) -> Turn:
     context = items or request["input"]
-    plan = await builder.plan_turn(engine, gpt_oss_model(), request, context, past, SEEN)
+    plan = await builder.plan_turn(engine, gpt_oss_model(), request, context, past, CREATED, LISTINGS)
     return await builder.build_turn(plan, context)
 
 

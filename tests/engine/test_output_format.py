@@ -24,7 +24,7 @@ from workers.formats.answer import AnswerRules
 from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
 from workers.formats.deltas import merge_deltas
-from workers.formats.turn import Parsed, Turn, TurnContext
+from workers.formats.turn import Parsed, Turn
 
 pytestmark = pytest.mark.vllm
 package = pytest.mark.asyncio(loop_scope="package")
@@ -220,7 +220,7 @@ async def build_turn(case: Case, asked: str, **fields: Any) -> Turn:
     request = {**stored_request(asked), "model": "longhaul-demo", **fields}
     items = request["input"]
     return await builder.build_turn(
-        await builder.plan_turn(case.engine, demo_model(), request, items, (), TurnContext()), items
+        await builder.plan_turn(case.engine, demo_model(), request, items, (), 0, {}), items
     )
 
 

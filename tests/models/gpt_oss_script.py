@@ -17,7 +17,7 @@ from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.router import CallableTools
 from workers.formats.harmony.parser import HarmonyParser
-from workers.formats.turn import PastTurn, TurnContext
+from workers.formats.turn import PastTurn
 
 Json = dict[str, Any]
 
@@ -56,7 +56,7 @@ LISTED: list[Json] = [
         ("lend_book", "Lends a book of the library.", "title"),
     )
 ]
-SEEN = TurnContext(CREATED, {"library": LISTED})
+LISTINGS = {"library": LISTED}
 
 
 def asked(user_text: str, **fields: Any) -> Json:
@@ -126,7 +126,7 @@ def _tool_answers(steps: Sequence[Json], index: int) -> list[Json]:
 
 def _answered(request: Json, text: str, answers: list[Json]) -> tuple[list[Json], list[Json]]:
     """The items of a turn, with the results of hosted calls, and the outputs of the client's calls."""
-    hosted = hosted_tools_of(request, SEEN.listings, NameStyle.HARMONY)
+    hosted = hosted_tools_of(request, LISTINGS, NameStyle.HARMONY)
     functions = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "function")
     custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
     parser = HarmonyParser(AnswerRules(tools=CallableTools(functions=functions, custom=custom, hosted=hosted)))

@@ -1,4 +1,10 @@
-"""Builds a turn in the format that a model was trained on."""
+"""Builds a turn in the format that a model was trained on.
+
+request, items, past turns --plan_turn--> TurnPlan: which tools there are
+                  TurnPlan --draft_of---> Draft: the format's sampling (with its grammar), renderer and parser
+    TurnPlan, Draft, items --turn_of----> Turn: a prompt, cut to what fits, its sampling and its parser
+                      Turn --TurnGenerator (workers/generation/turns)--> Parsed, delta by delta
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from app.heavy import off_loop
+from app.protocol.types import Json
 from app.sizes import item_count
 from config.models import ServedModel
 from workers.engine.base import Engine, PromptTooLong
@@ -21,7 +28,7 @@ from workers.formats.draft import Draft, TurnPlan
 from workers.formats.reasoning import without_left_out
 from workers.formats.sampling import remaining_sampling
 from workers.formats.truncation import fit_prompt, max_prompt_tokens
-from workers.formats.turn import PastTurn, Turn, TurnContext
+from workers.formats.turn import PastTurn, Turn
 
 
 async def build_turn(plan: TurnPlan, items: Sequence[Mapping[str, Any]]) -> Turn:
@@ -38,12 +45,14 @@ async def plan_turn(
     request: Mapping[str, Any],
     items: Sequence[Mapping[str, Any]],
     past: Sequence[PastTurn],
-    context: TurnContext,
+    created_at: int,
+    listings: Mapping[str, Sequence[Json]],
 ) -> TurnPlan:
     """What the next turn of a stored request is made of, after `items` (earlier context, then its input) and its own
-    `past` turns. Of the items it holds no more than the tools in them."""
+    `past` turns. Of the items it holds no more than the tools in them. `listings`: the tools of MCP servers by label,
+    as in an mcp_list_tools item."""
     everything = _with_past(items, past)
-    hosted = hosted_tools_of(request, context.listings, NameStyle.HARMONY if model.harmony else NameStyle.CHAT)
+    hosted = hosted_tools_of(request, listings, NameStyle.HARMONY if model.harmony else NameStyle.CHAT)
     taken = None if model.harmony else hosted  # in harmony the client's functions have a namespace of their own
 
     def made() -> tuple[ClientTools, Tools]:
@@ -51,7 +60,7 @@ async def plan_turn(
         return client, tools_of(request, hosted, client, later=bool(past))
 
     client, tools = await off_loop(made, items=item_count(everything) + _tool_count([request, *everything]))
-    return TurnPlan(engine, model, request, past, context.created_at, hosted, client, tools)
+    return TurnPlan(engine, model, request, past, created_at, hosted, client, tools)
 
 
 async def draft_of(plan: TurnPlan) -> Draft:

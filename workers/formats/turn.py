@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from app.protocol.events.deltas import Delta
@@ -69,16 +69,6 @@ class PastTurn:
     tokens: tuple[int, ...]
     items: tuple[Json, ...]
     """The output items; hosted calls hold `call`: name, arguments and result as the model wrote and read them."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnContext:
-    """The facts that are known before the first turn of a response, and stay the same in every attempt."""
-
-    created_at: int = 0
-    """Seconds since the epoch."""
-    listings: Mapping[str, Sequence[Json]] = field(default_factory=dict)
-    """The tools of MCP servers by label, as in an mcp_list_tools item."""
 
 
 MessagesOf = Callable[[Sequence[int]], Mapping[str, Any]]

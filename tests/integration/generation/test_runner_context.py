@@ -21,7 +21,6 @@ from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.worker import Worker, items_of, scripted_model, worker
 from workers.formats.builder import build_turn, plan_turn
-from workers.formats.turn import TurnContext
 from workers.generation.outcome import Outcome, ResponseFailed
 
 
@@ -34,7 +33,7 @@ async def prompt_of(w: Worker, db: Database, response_id: str) -> str:
     row = await lookup.find(db, response_id)
     assert row is not None
     items = await items_of(db, row)
-    turn = await build_turn(await plan_turn(w.engine, scripted_model(), row.request, items, (), TurnContext()), items)
+    turn = await build_turn(await plan_turn(w.engine, scripted_model(), row.request, items, (), 0, {}), items)
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 

@@ -19,7 +19,6 @@ from tests.support.rows import claim, queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_sessions, turns
 from tests.support.worker import items_of, scripted_model, worker
 from workers.formats.builder import build_turn, plan_turn
-from workers.formats.turn import TurnContext
 from workers.generation.turns.mcp_setup import listings_of
 from workers.mcp.sessions import McpSessions
 
@@ -45,7 +44,7 @@ async def prompt(db: Database, pubsub: PubSub, response_id: str) -> str:
         assert row is not None
         items = await items_of(db, row)
         turn = await build_turn(
-            await plan_turn(w.engine, scripted_model(), row.request, items, (), TurnContext(0, listings_of(items))),
+            await plan_turn(w.engine, scripted_model(), row.request, items, (), 0, listings_of(items)),
             items,
         )
     return bytes(token for token in turn.prompt if token < 256).decode()

@@ -15,7 +15,7 @@ from workers.engine import make_engine
 from workers.engine.output_format import OutputFormat, OutputSpec
 from workers.formats.builder import plan_turn
 from workers.formats.draft import TurnPlan
-from workers.formats.turn import Turn, TurnContext
+from workers.formats.turn import Turn
 from workers.generation.turns.inputs import Context, Inputs, Items
 
 MIB = 1024 * 1024
@@ -76,7 +76,7 @@ async def test_a_large_context_is_not_held_while_a_grammar_is_tried() -> None:
             return items
 
         async def plan(items: Items) -> TurnPlan:
-            return await plan_turn(engine, scripted_model(), stored_request(**request), items, (), TurnContext())
+            return await plan_turn(engine, scripted_model(), stored_request(**request), items, (), 0, {})
 
         return asyncio.create_task(context.turn(prepare, plan))
 

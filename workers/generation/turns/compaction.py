@@ -19,7 +19,7 @@ from config.models import ServedModel
 from workers.engine.base import Engine, EngineError
 from workers.formats.builder import build_turn, plan_turn
 from workers.formats.summary import SummaryParser, newest_items, summary_items, summary_request
-from workers.formats.turn import Parsed, Turn, TurnContext
+from workers.formats.turn import Parsed, Turn
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.history import EndedCompaction
 from workers.generation.run import Run
@@ -56,9 +56,9 @@ class Compaction:
         request = summary_request(self.run.row.request, self.engine.context_length)
         if request.get("task") != COMPACT:  # the client left the context to the server: it must fit
             request["truncation"] = "auto"
-        context = TurnContext(int(self.run.row.created_at.timestamp()))
-        shown = summary_items(items)
-        turn = await build_turn(await plan_turn(self.engine, self.model, request, shown, (), context), shown)
+        shown, created_at = summary_items(items), int(self.run.row.created_at.timestamp())
+        plan = await plan_turn(self.engine, self.model, request, shown, (), created_at, {})
+        turn = await build_turn(plan, shown)
         return replace(turn, parser=lambda: SummaryParser(turn.parser()))
 
     async def summarise(self, turn: Turn) -> tuple[Parsed, Usage]:

@@ -24,7 +24,6 @@ from config.models import ServedModel
 from workers.engine.base import Engine, EngineDead, EngineError, PromptTooLong
 from workers.formats.builder import plan_turn
 from workers.formats.draft import TurnPlan
-from workers.formats.turn import TurnContext
 from workers.generation.turns.inputs import Context, Inputs
 from workers.generation.turns.mcp_setup import all_listings, listings_of
 from workers.mcp.sessions import McpSessions
@@ -109,7 +108,7 @@ async def prompt_tokens(
 
     async def plan(items: Sequence[Json]) -> TurnPlan:
         listings = listings_of(items) if listed is None else listed
-        return await plan_turn(engine, model, row.request, items, (), TurnContext(created_at, listings))
+        return await plan_turn(engine, model, row.request, items, (), created_at, listings)
 
     try:
         return len((await context.turn(prepare, plan)).prompt)

@@ -25,7 +25,7 @@ from workers.engine.base import Engine, PromptTooLong
 from workers.formats.builder import plan_turn
 from workers.formats.draft import TurnPlan
 from workers.formats.summary import newest_items
-from workers.formats.turn import NOTHING, Parsed, Turn, TurnContext
+from workers.formats.turn import NOTHING, Parsed, Turn
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.history import EndedTurn
 from workers.generation.outcome import Outcome
@@ -147,8 +147,8 @@ class TurnLoop:
         return self._with_setup(items)
 
     async def _plan(self, request: Mapping[str, Any], items: Sequence[Json]) -> TurnPlan:
-        context = TurnContext(int(self.run.row.created_at.timestamp()), listings_of(items))
-        return await plan_turn(self.engine, self.model, request, items, self.run.history.past(self._output), context)
+        past, created_at = self.run.history.past(self._output), int(self.run.row.created_at.timestamp())
+        return await plan_turn(self.engine, self.model, request, items, past, created_at, listings_of(items))
 
     # -- the end of a turn ---------------------------------------------------------------------------------
 

@@ -24,7 +24,6 @@ from workers.formats.calls.hosted import MAX_NAME_CHARS, NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.tools import Tools, as_functions, tools_of
-from workers.formats.turn import TurnContext
 
 Json = dict[str, Any]
 
@@ -81,7 +80,7 @@ async def test_many_tools_are_made_beside_the_event_loop(monkeypatch: pytest.Mon
     model = scripted_model()
     for of in (MANY, [CRM]):
         request = stored_request(tools=of)
-        await plan_turn(make_engine(model), model, request, request["input"], (), TurnContext())
+        await plan_turn(make_engine(model), model, request, request["input"], (), 0, {})
     assert [thread is main_thread() for thread in threads] == [False, True]
 
 

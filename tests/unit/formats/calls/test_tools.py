@@ -15,7 +15,7 @@ from workers.engine.output_format import ToolChoice
 from workers.formats.builder import build_turn, plan_turn
 from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 from workers.formats.calls.tools import Tools, as_functions, output_spec_of, tools_of
-from workers.formats.turn import PastTurn, TurnContext
+from workers.formats.turn import PastTurn
 
 Json = dict[str, Any]
 
@@ -105,7 +105,7 @@ async def prompt_of(request: Json, *items: Json, past: Sequence[PastTurn] = ()) 
     engine = make_engine(scripted_model())
     await engine.start()
     shown = items or request["input"]
-    turn = await build_turn(await plan_turn(engine, scripted_model(), request, shown, past, TurnContext()), shown)
+    turn = await build_turn(await plan_turn(engine, scripted_model(), request, shown, past, 0, {}), shown)
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 
