@@ -121,15 +121,14 @@ class Document:
             raise NoSchema(f"{path}/$ref", f"{reference!r} is not in this document")
         found, where = self._schemas[known]
         base = uri
-        for part in fragment.split("/")[1:] if fragment.startswith("/") else ():
-            key = part.replace("~1", "/").replace("~0", "~")
+        for key in parts_of(fragment) if fragment.startswith("/") else ():
             if isinstance(found, dict) and id(found) in self._bases:
                 base = self._bases[id(found)]
             try:
                 found = found[int(key)] if isinstance(found, list) else found[key]
             except (KeyError, IndexError, ValueError, TypeError):
                 raise NoSchema(f"{path}/$ref", f"{reference!r} is not in this document") from None
-            where += f"/{part}"
+            where += f"/{_escaped(key)}"
         if not isinstance(found, dict | bool):
             raise NoSchema(f"{path}/$ref", f"{reference!r} is no schema")
         self._scan(found, base, where)
@@ -218,6 +217,11 @@ def children(keyword: str, value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, list) and (keyword in _LISTS or keyword == "items"):
         return [(f"{keyword}/{index}", child) for index, child in enumerate(value)]
     return [(keyword, value)] if keyword in _ONE | _OTHERS else []
+
+
+def parts_of(pointer: str) -> list[str]:
+    """What a JSON pointer leads through, each by its name."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
 def _escaped(part: object) -> str:

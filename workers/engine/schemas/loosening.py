@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import Any
 
 from app.protocol.types import Json
-from workers.engine.schemas.documents import NoSchema, Refused, children
+from workers.engine.schemas.documents import NoSchema, Refused, children, parts_of
 from workers.engine.schemas.schema_grammar import schema_grammar
 
 MAX_LEFT_OUT = 100
@@ -50,8 +50,7 @@ def loosened(schema: Json) -> Json:
 def _leave_out(schema: Json, refused: Refused) -> None:
     """Takes what was refused out of the schema, in place."""
     at: Any = schema
-    path = [part.replace("~1", "/").replace("~0", "~") for part in refused.path.split("/")[1:]]
-    in_schema = True
+    path, in_schema = parts_of(refused.path), True
     for index, part in enumerate(path):
         if in_schema:
             if not isinstance(at, dict) or part not in at:

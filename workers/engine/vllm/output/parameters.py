@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from app.protocol.types import Json
+from workers.engine.schemas.documents import parts_of
 
 MAX_SCHEMAS = 4096
 MAX_DEPTH = 16
@@ -59,8 +60,7 @@ class _Reading:
 
     def _target(self, pointer: str) -> Any:
         found: Any = self._root
-        for step in unquote(pointer).split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
+        for name in parts_of(unquote(pointer)):
             if isinstance(found, list):
                 found = {str(index): each for index, each in enumerate(found)}
             found = _mapping(found).get(name)
