@@ -205,7 +205,8 @@ class Branches:
                 yield from self._expanded([opposite, *flat], [], nots[1:], seen)
 
     def _opposites(self, node: Node, seen: frozenset[str] = frozenset()) -> list[Node]:
-        """Branches of all values that the node does not admit."""
+        """The opposite of a keyword is a node that admits what the keyword does not. A value that the node does not
+        admit fails at least one keyword, so it fits one of these."""
         if not admits(node, self.kind):
             return [Node()]
         found: list[Node] = []
