@@ -14,7 +14,7 @@ from workers.engine.base import InvalidSampling
 def check_extra(extra: Mapping[str, Any]) -> None:
     """Raises InvalidSampling, which names the first parameter that no engine takes, or that is out of its range.
 
-    Lists have no range here: a format may have added tokens to those of the request.
+    The lengths of lists are not checked here: a format may have added stop tokens to those of the request.
     """
     for name in extra:
         if name not in ENGINE_PARAMS or ENGINE_PARAMS[name].reader == "worker":

@@ -72,8 +72,8 @@ class Verdict:
 class GrammarProbe:
     """`vocabulary` makes the model's vocabulary (xgrammar's JSON); it is called once, in a thread.
 
-    `kept_bytes` bounds the verdicts that are kept. A structural tag counts with the bytes of its compiled grammar: with
-    less than the engine's own cache holds, the engine has compiled whatever passes here unasked.
+    `kept_bytes` bounds the verdicts that are kept. A structural tag counts with the bytes of its compiled grammar. The
+    engine's own cache has to hold more than that: then a tag with a verdict here is still compiled there.
     """
 
     def __init__(self, vocabulary: Callable[[], str], kept_bytes: int) -> None:

@@ -109,8 +109,8 @@ class Runner:
                 except (Exception, asyncio.CancelledError) as error:
                     outcome = await run_to_completion(self.errors.handle(run, error))
         finally:
-            # What only prepares a prompt has no slot, and the slot of one that yields is a stream's: no other may be
-            # taken ahead for it.
+            # A count has no slot, and the slot of a response that yields goes to a stream. So neither end frees a slot
+            # for a response that is taken ahead.
             if run.row.request.get("task") != COUNT and not run.yielding:
                 self.pace.note_end()
             if run.toolbox is not None:

@@ -137,8 +137,8 @@ class Slots:
     def free(self, kind: Kind, answers: int, in_foreground: int) -> int:
         """How many messages of this kind may be taken, if the worker has so many jobs of either kind.
 
-        Whoever sent an answer has counted what the worker has. A foreground response may have to wait for another one
-        to yield.
+        The sender of an answer has already counted this worker's slots. A foreground response may have to wait for
+        another one to yield.
         """
         if kind is Kind.ANSWERS:
             return self.most - answers
@@ -314,8 +314,12 @@ class Slots:
                 slots, tokens = slots + 1, tokens + chosen.held
 
     def _chosen(self, run: Run, *, by_tokens: bool) -> Run | None:
-        """Who yields to `run`: of the flow that has most here, by the weight of its class, the one that costs least to
-        read again. The dispatch has compared the flows' slots. The tokens are compared here."""
+        """The response that yields to `run`. It belongs to the flow with the most slots here (`by_tokens`: the most
+        tokens), weighted by class, and has the fewest tokens to read again.
+
+        A flow with fewer tokens than that of `run` yields none. Slots need no such check: the dispatch has compared
+        them.
+        """
         levels: defaultdict[tuple[str, int], float] = defaultdict(float)
         for each in self._staying():
             levels[_flow(each)] += (each.held if by_tokens else 1) / WEIGHTS[each.row.priority]

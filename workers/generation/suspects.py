@@ -2,7 +2,7 @@
 
 A response is one if a worker or an engine died under it before it had committed anything, or if engines died under it
 twice within an hour: the first such death says nothing of a response that got on. A trial is over once the suspect has
-committed something. So an engine that dies in it takes no other response with it, and no other can be why. Meanwhile
+committed something. If the engine dies in a trial, only the suspect is lost, and only the suspect can be why. Meanwhile
 the others pause: each closes its request at its next delta, and continues behind its tokens afterwards. Trials and
 turns of the others alternate, so nobody waits for all suspects.
 """

@@ -1,7 +1,7 @@
 """A schema without what no grammar can hold.
 
-It admits whatever the schema admits, and more: what is left out where a schema must not match would forbid values, so
-there the whole condition goes.
+It admits whatever the schema admits, and more. A keyword that were left out of `not`, or of `if`, would forbid values.
+So there the whole condition is left out.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ FRAME_SECONDS = 0.02
 MAX_FRAME_TOKENS = 16
 """Most tokens of a frame: so many are lost with a server, and computed again."""
 LEAST_MEASURED = 16
-"""Fewest tokens of a stream that tells the pace."""
+"""A stream with fewer tokens says nothing about the pace."""
 
 
 class Pace:

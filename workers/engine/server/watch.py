@@ -1,5 +1,7 @@
-"""Follows one server: whether it is there, and what others want of it. It comes back by itself, and is asked then what
-it is, as at the start: it may be of another version."""
+"""Follows one server: whether it is there, and what others want of it.
+
+A server that went away comes back by itself, perhaps in another version. So it is introduced again, as at the start.
+"""
 
 from __future__ import annotations
 

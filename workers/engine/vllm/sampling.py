@@ -17,8 +17,8 @@ from workers.engine.vllm.errors import sampling_message
 
 MAX_STOP_TOKENS = 128
 MAX_BAD_TOKENS = 1024
-"""What vLLM's second model runner holds of a request, end tokens of the model included, and words with and without a
-blank before them. More of them end the engine."""
+"""vLLM's second model runner has room for so many stop tokens, those of the model included, and for so many tokens of
+bad words, with and without a blank before them. One more ends the engine."""
 _MAX_BAD_CHARS = 16_384
 """Characters of bad words that are worth counting their tokens."""
 _STATELESS = {name: param.stateless for name, param in ENGINE_PARAMS.items() if param.stateless is not None}

@@ -174,8 +174,8 @@ class Context:
     async def turn(self, prepare: Prepare, plan: Callable[[Items], Awaitable[TurnPlan]]) -> Turn:
         """Returns the turn after the items as `prepare` returns them, by a plan that is made of those.
 
-        No large context is held, nor kept in memory, while a grammar is tried: it is read again for the prompt. Raises
-        what `use`, `build_turn` and the arguments raise.
+        A large context is dropped while a grammar is tried, and read again for the prompt. Raises what `use`,
+        `build_turn` and the arguments raise.
         """
 
         async def begin(items: Items) -> Turn | TurnPlan:
