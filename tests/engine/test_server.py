@@ -38,9 +38,9 @@ from workers.engine.base import (
     Sampling,
 )
 from workers.engine.output_format import OutputSpec
+from workers.engine.server.frame_size import MAX_FRAME_TOKENS, FrameSize
 from workers.engine.server.frames import BadFrame, ErrorFrame, Frames, Piece
 from workers.engine.server.introduction import load_of
-from workers.engine.server.pace import MAX_FRAME_TOKENS, Pace
 from workers.engine.vllm.output.thoughts import Start
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
@@ -404,11 +404,11 @@ async def pieces_of(tokens: int) -> AsyncIterator[Piece]:
 )
 async def test_a_frame_has_as_many_tokens_as_come_in_20_ms(seconds: float, tokens: int, frame: int) -> None:
     passed = 0.0
-    pace = Pace(lambda: passed)
-    assert pace.tokens_per_frame == 1, "nothing is known yet"
-    async for _ in pace.measured(pieces_of(tokens + 1)):
+    size = FrameSize(lambda: passed)
+    assert size.tokens_per_frame == 1, "nothing is known yet"
+    async for _ in size.measured(pieces_of(tokens + 1)):
         passed += seconds
-    assert pace.tokens_per_frame == frame
+    assert size.tokens_per_frame == frame
 
 
 async def test_a_frame_of_another_kind_and_an_error_are_told_apart() -> None:

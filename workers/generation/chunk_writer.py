@@ -80,7 +80,7 @@ class ChunkWriter:
         await self._wait_for_commit()
         self._append()
 
-    async def drain(self) -> None:
+    async def commit_all(self) -> None:
         """Flushes, and returns once everything with events is committed. Raises Fenced."""
         await self.flush()
         await self._wait_for_commit()

@@ -319,7 +319,7 @@ class Lease:
         if is_drained is not self._is_drained:
             log.info("operators drain %s" if is_drained else "operators have given %s back", self._identity.node)
             self._is_drained = is_drained
-            self._tell(self._slots.drain, is_drained)
+            self._tell(self._slots.set_drained, is_drained)
 
     def _show_ready(self) -> None:
         """The lease is new. A worker whose loop does not turn is not ready all the same."""

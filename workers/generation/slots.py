@@ -109,7 +109,7 @@ class Slots:
             self._is_offering = is_offering
             self.changed()
 
-    def drain(self, is_drained: bool) -> None:
+    def set_drained(self, is_drained: bool) -> None:
         """Operators have drained the worker, or given it back. Nothing is sent to it."""
         self.is_drained = is_drained
 

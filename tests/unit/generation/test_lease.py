@@ -129,7 +129,7 @@ class PaperSlots:
         self.away = (0, 0)
         self.drained: list[bool] = []
 
-    def drain(self, is_drained: bool) -> None:
+    def set_drained(self, is_drained: bool) -> None:
         self.drained.append(is_drained)
 
 

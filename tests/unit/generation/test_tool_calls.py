@@ -37,7 +37,7 @@ async def test_calls_of_all_responses_share_the_worker_s_bound_by_project(monkey
         PROJECT.set(project)
         history = SimpleNamespace(add_result=lambda *_: {}, results={})
         run: Any = SimpleNamespace(toolbox=Tools(), history=history)
-        runner = ToolCallRunner(run, SimpleNamespace(flush=nothing, drain=nothing), (), WorkerMetrics())  # type: ignore[arg-type]
+        runner = ToolCallRunner(run, SimpleNamespace(flush=nothing, commit_all=nothing), (), WorkerMetrics())  # type: ignore[arg-type]
         await runner.run({number: HostedCall(project, "{}", "mcp", "s", "t") for number in range(MAX_CONCURRENT)})
 
     greedy = [asyncio.create_task(respond("a")) for _ in range(4)]

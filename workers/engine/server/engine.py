@@ -26,9 +26,9 @@ from workers.engine.base import (
     Sampling,
 )
 from workers.engine.server.client import Client, Unfit, prompt_error, short
+from workers.engine.server.frame_size import FrameSize
 from workers.engine.server.frames import ErrorFrame
 from workers.engine.server.introduction import Server, introduce
-from workers.engine.server.pace import Pace
 from workers.engine.server.request import body_of
 from workers.engine.server.watch import Watch
 from workers.engine.vllm.compat import machine
@@ -49,7 +49,7 @@ class ServerEngine(FrontedEngine):
         self._upstream = model.upstream
         self._url = model.upstream.urls[0]
         self._watch: Watch | None = None
-        self._pace = Pace()
+        self._frame_size = FrameSize()
         self._front: Front | None = None
 
     @property
@@ -118,7 +118,7 @@ class ServerEngine(FrontedEngine):
         if sampling.adapter is not None and sampling.adapter not in server.adapters:
             raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of this engine")
         reasoner = self._trusts_reasoner(sampling)
-        tokens_per_delta = max(request.tokens_per_delta, self._pace.tokens_per_frame)
+        tokens_per_delta = max(request.tokens_per_delta, self._frame_size.tokens_per_frame)
         made = self._generation(replace(request, tokens_per_delta=tokens_per_delta), reasoner=reasoner)
         if made.is_over:
             yield EngineDelta((), FinishReason.LENGTH)
@@ -129,7 +129,7 @@ class ServerEngine(FrontedEngine):
                 async with (
                     self._running(request.id, made),
                     aclosing(client.generate(body, request.trace_headers or {})) as pieces,
-                    aclosing(self._pace.measured(pieces)) as measured,
+                    aclosing(self._frame_size.measured(pieces)) as measured,
                 ):
                     async for piece in measured:
                         if (delta := made.delta(piece, piece.cached_tokens)) is not None:

@@ -125,7 +125,7 @@ class McpSetup:
         if new:
             deltas = tuple(delta for request in new for delta in _call_deltas(request))
             await self._writer.flush(Parsed((*deltas, TurnEnd())))
-            await self._writer.drain()
+            await self._writer.commit_all()
         pending = {index: self._output[index] for index in self._run.stream.pending}
         calls = {index: _hosted_call(item) for index, item in pending.items() if item.get("approval_request_id")}
         offered = {index: call for index, call in calls.items() if self._is_offered(call)}

@@ -62,7 +62,7 @@ class ToolCallRunner:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in sorted(done, key=tasks.__getitem__):
                     await self._write_result(tasks[task], calls[tasks[task]], task.result())
-            await self._writer.drain()
+            await self._writer.commit_all()
         except BaseException:
             await run_to_completion(self._cancel(tasks, calls))
             raise
@@ -71,7 +71,7 @@ class ToolCallRunner:
         """Ends these calls as failed without making them. Raises Fenced."""
         for index, call in calls.items():
             await self._write_result(index, call, await self._failed(call, message))
-        await self._writer.drain()
+        await self._writer.commit_all()
 
     async def _run_one(self, semaphore: asyncio.Semaphore, index: int, call: HostedCall) -> ToolResult:
         if call.kind is None:
@@ -115,7 +115,7 @@ class ToolCallRunner:
                 if index not in self._run.history.results:
                     await self._write_result(index, calls[index], task.result())
             if ended:
-                await self._writer.drain()
+                await self._writer.commit_all()
 
 
 def _has_result(task: asyncio.Task[ToolResult]) -> bool:

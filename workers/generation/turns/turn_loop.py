@@ -173,7 +173,7 @@ class TurnLoop:
         ended = EndedTurn(generated.tokens, start, len(self._output), generated.usage, calls)
         self.run.history.end_turn(ended)
         await self.writer.flush(NOTHING, ended.as_step())
-        await self.writer.drain()
+        await self.writer.commit_all()
 
     async def _run_calls(self) -> FinishReason | None:
         """Runs the calls of the last turn that have no result; returns how the response ends, None if it goes on."""

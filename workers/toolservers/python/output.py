@@ -60,7 +60,7 @@ class PipeReader:
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._read)
 
-    def drain(self) -> None:
+    def read_rest(self) -> None:
         """Reads what is in the pipe now."""
         for _ in range(DRAIN_READS):
             if not self._read():

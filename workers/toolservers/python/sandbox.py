@@ -232,7 +232,7 @@ class Sandbox:
 
     def _drain(self) -> None:
         for reader in self._readers:
-            reader.drain()
+            reader.read_rest()
 
     def _outcome(self, future: asyncio.Future[Answer], reason: StopReason | None) -> Outcome:
         limit = self._limits.output + NOTE_BYTES

@@ -45,8 +45,8 @@ def mend(parser: ToolParser) -> None:
 class _Behind:
     """Shows a parser of calls the answer from its first call on: several know no call that has something before it.
 
-    Where calls begin with a mark, the text before the first mark is passed on. Other parsers are shown the answer
-    without the white space at its start, which models write behind thoughts.
+    Where calls begin with a mark, the text before the first mark is passed on. Other parsers are shown calls in
+    brackets without the white space before these, which models write behind thoughts.
     """
 
     def __init__(self, parser: ToolParser) -> None:

@@ -15,7 +15,7 @@ LEAST_MEASURED = 16
 """A stream with fewer tokens says nothing about the pace."""
 
 
-class Pace:
+class FrameSize:
     """The pace of the stream that ended last. Until one has, each frame has one token."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
