@@ -260,7 +260,7 @@ class Settings(BaseSettings):
     """Seconds that foreground answers may go on after an API process got its stop signal."""
     events_per_second: Annotated[Number, Field(ge=0, le=1_000_000)] | None = None
     """The most text events per second of all responses of a worker together; more are merged. 0: no limit; unset: the
-    default for its engine (workers/generation/flush_clock.py)."""
+    default for its engine (workers/generation/writing/flush_clock.py)."""
     keepalive_seconds: Pause = 15.0
     """Seconds without an event after which a stream repeats its status."""
 

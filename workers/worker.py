@@ -33,18 +33,18 @@ from config.version import VERSION
 from config.worker_readiness import PART_DIED, WorkerReadiness
 from workers.engine import make_engine, resolved
 from workers.engine.base import Engine, EngineDead, Sampling
-from workers.generation import flush_clock
 from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler
-from workers.generation.flush_clock import FlushClock
 from workers.generation.generator import Generator
-from workers.generation.journal import Journal
 from workers.generation.lease import Lease, identity_of
 from workers.generation.runner import Runner
 from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 from workers.generation.turns.counter import Counter
 from workers.generation.turns.inputs import Inputs
+from workers.generation.writing import flush_clock
+from workers.generation.writing.flush_clock import FlushClock
+from workers.generation.writing.journal import Journal
 from workers.mcp.sessions import McpSessions
 from workers.pace import Pace
 from workers.request_log import RequestLog

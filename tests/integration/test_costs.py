@@ -44,8 +44,8 @@ from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE
 from tests.support.worker import Worker, worker
 from workers.engine.base import EngineDelta
-from workers.generation import chunk_writer
 from workers.generation.turns.turn_generator import UNSTREAMED_TOKENS
+from workers.generation.writing import chunk_writer
 
 MODES = {
     "background": {"background": True},

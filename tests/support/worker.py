@@ -32,9 +32,7 @@ from workers.generation import lease
 from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler
-from workers.generation.flush_clock import FlushClock
 from workers.generation.generator import Generator
-from workers.generation.journal import Journal
 from workers.generation.lease import Lease, identity_of
 from workers.generation.outcome import Outcome
 from workers.generation.runner import Runner
@@ -42,6 +40,8 @@ from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 from workers.generation.turns.counter import Counter
 from workers.generation.turns.inputs import Context, Inputs
+from workers.generation.writing.flush_clock import FlushClock
+from workers.generation.writing.journal import Journal
 from workers.mcp.sessions import McpSessions
 from workers.pace import Pace
 from workers.request_log import RequestLog

@@ -23,10 +23,10 @@ from workers.engine.base import (
     RequestAborted,
 )
 from workers.generation.cancellation import Cancelled, why_cancelled
-from workers.generation.journal import Journal
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.run import Fenced, Run
 from workers.generation.suspects import crashes_after
+from workers.generation.writing.journal import Journal
 
 log = logging.getLogger("longhaul.runner")
 

@@ -14,9 +14,6 @@ from app.store.database import Database
 from config.models import ServedModel
 from workers.engine.base import Engine
 from workers.formats.turn import Parsed
-from workers.generation.chunk_writer import ChunkWriter
-from workers.generation.flush_clock import FlushClock
-from workers.generation.journal import Journal
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
 from workers.generation.slots import Slots
@@ -27,6 +24,9 @@ from workers.generation.turns.inputs import Context, Inputs, UnreadableRequest
 from workers.generation.turns.mcp_setup import all_listings
 from workers.generation.turns.turn_generator import TurnGenerator
 from workers.generation.turns.turn_loop import TurnLoop
+from workers.generation.writing.chunk_writer import ChunkWriter
+from workers.generation.writing.flush_clock import FlushClock
+from workers.generation.writing.journal import Journal
 from workers.mcp.sessions import McpSessions
 
 log = logging.getLogger("longhaul.runner")

@@ -125,7 +125,7 @@ def _publish_before_commit(journal: Any) -> None:
 PATCHES: dict[str, dict[str, Patch]] = {
     "fence": {"app.store.responses.logs": _without_fence, "workers.generation.runs": _deaf},
     "claim": {"app.store.responses.claims": _without_claim},
-    "publish-after-commit": {"workers.generation.journal": _publish_before_commit},
+    "publish-after-commit": {"workers.generation.writing.journal": _publish_before_commit},
     "line": {"app.store.responses.claims": _without_lines},
     "write-once": {"app.batches.writer": _write_whatever_others_wrote},
 }

@@ -9,9 +9,9 @@ import pytest
 
 from app.protocol.events.deltas import Text
 from workers.formats.turn import Parsed
-from workers.generation.chunk_writer import ChunkWriter
-from workers.generation.flush_clock import FlushClock
 from workers.generation.run import Run
+from workers.generation.writing.chunk_writer import ChunkWriter
+from workers.generation.writing.flush_clock import FlushClock
 
 
 class Stream:

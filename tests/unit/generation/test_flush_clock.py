@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from tests.support.waiting import PATIENCE_SECONDS, until
-from workers.generation import flush_clock as module
-from workers.generation.flush_clock import FlushClock
+from workers.generation.writing import flush_clock as module
+from workers.generation.writing.flush_clock import FlushClock
 
 NEVER = 1 / 3600.0
 

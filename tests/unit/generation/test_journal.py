@@ -18,9 +18,9 @@ from app.store.database import Database, StoreBusy, StoreLocked, StoreUnavailabl
 from app.store.responses import logs as store
 from app.store.responses.logs import Entry
 from app.streaming.pubsub import PubSub
-from workers.generation import journal as module
-from workers.generation.journal import Journal, Refused
 from workers.generation.run import Run
+from workers.generation.writing import journal as module
+from workers.generation.writing.journal import Journal, Refused
 
 CODES = ("XX001", "P0001", "22P05")
 """Damaged data, an exception that a trigger raised, and a value that Postgres refuses."""

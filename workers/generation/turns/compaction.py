@@ -20,11 +20,11 @@ from workers.engine.base import Engine, EngineError
 from workers.formats.builder import build_turn, plan_turn
 from workers.formats.summary import SummaryParser, newest_items, summary_items, summary_request
 from workers.formats.turn import Parsed, Turn
-from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.history import EndedCompaction
 from workers.generation.run import Run
 from workers.generation.turns.inputs import Inputs
 from workers.generation.turns.turn_generator import TurnGenerator
+from workers.generation.writing.chunk_writer import ChunkWriter
 
 
 class SummaryCut(EngineError):

@@ -19,10 +19,10 @@ from workers.formats.calls.browser import unknown_option
 from workers.formats.calls.hosted import HostedCall, NameStyle
 from workers.formats.calls.hosted_formats import shown_call
 from workers.formats.turn import Parsed
-from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.run import Run
 from workers.generation.turns.inputs import Context
 from workers.generation.turns.tool_calls import ToolCallRunner
+from workers.generation.writing.chunk_writer import ChunkWriter
 from workers.mcp.errors import ListingFailed
 
 if TYPE_CHECKING:  # it imports the MCP library, which a response without hosted tools never loads

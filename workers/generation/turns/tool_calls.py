@@ -19,8 +19,8 @@ from app.metrics.instruments import WorkerMetrics
 from app.protocol.events.deltas import ToolEnded
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.turn import Parsed
-from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.run import Fenced, Run
+from workers.generation.writing.chunk_writer import ChunkWriter
 
 if TYPE_CHECKING:  # these import the MCP library, which a response without hosted tools never loads
     from workers.mcp.results import ToolResult

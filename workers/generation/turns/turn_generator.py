@@ -16,10 +16,10 @@ from app.protocol.usage import Usage
 from workers.engine.base import Engine, EngineDelta, EngineError, EngineRequest, RequestAborted
 from workers.formats.sampling import priority_of
 from workers.formats.turn import Parsed, Turn, TurnParser
-from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.run import Run
 from workers.generation.slots import Slots
 from workers.generation.suspects import SuspectGate
+from workers.generation.writing.chunk_writer import ChunkWriter
 
 UNSTREAMED_TOKENS = 64
 """Tokens of one delta, and so of one chunk, of a response that nobody can stream. A poll sees text this much later,

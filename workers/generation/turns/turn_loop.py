@@ -26,7 +26,6 @@ from workers.formats.builder import plan_turn
 from workers.formats.draft import TurnPlan
 from workers.formats.summary import newest_items
 from workers.formats.turn import NOTHING, Parsed, Turn
-from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.history import EndedTurn
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
@@ -35,6 +34,7 @@ from workers.generation.turns.inputs import Context, ContextLost
 from workers.generation.turns.mcp_setup import McpSetup, count_setup_items, listings_of, setup_items
 from workers.generation.turns.tool_calls import TOO_MANY, ToolCallRunner
 from workers.generation.turns.turn_generator import GeneratedTurn, TurnGenerator
+from workers.generation.writing.chunk_writer import ChunkWriter
 
 DEFAULT_MAX_CALLS = 1000
 """The limit of hosted tool calls if the request sets none (`max_tool_calls`): without it a response might never end."""

@@ -13,10 +13,10 @@ from app.protocol.types import Json
 from app.store.responses.logs import Entry
 from app.store.rows import Ending
 from workers.formats.turn import NOTHING, Parsed
-from workers.generation.flush_clock import FlushClock
-from workers.generation.journal import Journal
 from workers.generation.outcome import Outcome
 from workers.generation.run import Fenced, Run
+from workers.generation.writing.flush_clock import FlushClock
+from workers.generation.writing.journal import Journal
 
 BEGIN_SECONDS = 0.1
 """How long readers wait, at most, to learn that a response is in progress: mostly its first token comes sooner, and

@@ -1,0 +1,1 @@
+"""From the deltas of running responses to committed chunks."""
