@@ -82,29 +82,29 @@ FEW = {"allowed_token_ids": [1], "bad_words": [], "min_tokens": 2}
 def test_an_error_of_the_engine_may_pass_and_is_the_callers_if_nothing_went_on(
     sampling: Sampling, delivered: bool, refusal: str | None
 ) -> None:
-    from workers.engine.vllm.generation import Generation
+    from workers.engine.vllm.checked_request import CheckedRequest
 
     def output(tokens: list[int], reason: str | None) -> SimpleNamespace:
         return SimpleNamespace(token_ids=tokens, finish_reason=reason, logprobs=None, stop_reason=None)
 
     reader = SimpleNamespace(read=lambda *_: ())
-    generation = Generation(EngineRequest("x", [1], sampling), 10, can_force=False, logprobs=reader)  # type: ignore[arg-type]
+    checked = CheckedRequest(EngineRequest("x", [1], sampling), 10, can_force=False, logprobs=reader)  # type: ignore[arg-type]
     if delivered:
-        generation.delta(output([1], None), 0)
+        checked.delta(output([1], None), 0)
     with pytest.raises(RequestAborted, match="it says 'error'") as raised:
-        generation.delta(output([], "error"), 0)
+        checked.delta(output([], "error"), 0)
     assert raised.value.counts
     assert str(raised.value.refusal or "").startswith(refusal or "") and bool(raised.value.refusal) is bool(refusal)
 
 
 @pytest.mark.parametrize(("reason", "counts"), [("abort", False), ("error", True), ("a reason of a later vLLM", False)])
 def test_an_end_that_nobody_asked_for_is_no_answer(reason: str, counts: bool) -> None:
-    from workers.engine.vllm.generation import Generation
+    from workers.engine.vllm.checked_request import CheckedRequest
 
-    generation = Generation(EngineRequest("x", [1], Sampling()), 10, can_force=False, logprobs=None)  # type: ignore[arg-type]
+    checked = CheckedRequest(EngineRequest("x", [1], Sampling()), 10, can_force=False, logprobs=None)  # type: ignore[arg-type]
     completion = SimpleNamespace(token_ids=[1], finish_reason=reason, logprobs=None, stop_reason=None)
     with pytest.raises(RequestAborted, match=reason) as raised:
-        generation.delta(completion, 0)
+        checked.delta(completion, 0)
     assert raised.value.counts is counts
 
 

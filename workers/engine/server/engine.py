@@ -119,7 +119,7 @@ class ServerEngine(FrontedEngine):
             raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of this engine")
         reasoner = self._trusts_reasoner(sampling)
         tokens_per_delta = max(request.tokens_per_delta, self._frame_size.tokens_per_frame)
-        made = self._generation(replace(request, tokens_per_delta=tokens_per_delta), reasoner=reasoner)
+        made = self._checked(replace(request, tokens_per_delta=tokens_per_delta), reasoner=reasoner)
         if made.is_over:
             yield EngineDelta((), FinishReason.LENGTH)
             return

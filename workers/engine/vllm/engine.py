@@ -136,7 +136,7 @@ class VllmEngine(FrontedEngine):
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineDelta]:
         loaded = self._alive()
-        made = self._generation(request)
+        made = self._checked(request)
         adapter = loaded.adapter(request.sampling.adapter)
         if made.is_over:
             yield EngineDelta((), FinishReason.LENGTH)

@@ -24,11 +24,11 @@ from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.mask_budget import MaskBudget
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 from workers.engine.vllm.arguments import engine_args
+from workers.engine.vllm.checked_request import CheckedRequest
 from workers.engine.vllm.compat import configuration, machine, processes
 from workers.engine.vllm.compat.renderer import NoEngine
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message
-from workers.engine.vllm.generation import Generation
 from workers.engine.vllm.grammars import grammar
 from workers.engine.vllm.grammars.harmony import structured
 from workers.engine.vllm.logprobs import LogprobReader
@@ -148,14 +148,14 @@ class FrontedEngine(ABC):
     async def check(self) -> None:
         _ = self.front
 
-    def _generation(self, request: EngineRequest, *, reasoner: bool = True) -> Generation:
-        """The request, checked. `reasoner` as in `Generation`."""
+    def _checked(self, request: EngineRequest, *, reasoner: bool = True) -> CheckedRequest:
+        """The request, checked. `reasoner` as in `CheckedRequest`."""
         front, room = self.front, self.front.room(request.prompt)
         front.check_size(request.sampling)
-        return Generation(request, room, can_force=self.can_force, logprobs=front.logprobs, reasoner=reasoner)
+        return CheckedRequest(request, room, can_force=self.can_force, logprobs=front.logprobs, reasoner=reasoner)
 
     @asynccontextmanager
-    async def _running(self, request_id: str, made: Generation) -> AsyncIterator[None]:
+    async def _running(self, request_id: str, made: CheckedRequest) -> AsyncIterator[None]:
         """Holds what the request takes until the block ends. Raises EngineError if it runs already."""
         if request_id in self._streams:
             raise EngineError(f"request {request_id} is already running")

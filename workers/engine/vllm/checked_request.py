@@ -27,7 +27,7 @@ _LEAVE_OUT = ("allowed_token_ids", "bad_words", "stop_token_ids", "min_tokens")
 """Parameters that may forbid tokens which a grammar needs."""
 
 
-class Generation:
+class CheckedRequest:
     """`room`: output tokens that fit after the prompt. `reasoner`: the engine's own reasoning parser finds where a
     grammar begins to apply; else it applies from the first token, and thoughts are part of it. Raises InvalidSampling
     or CannotContinue.
