@@ -105,6 +105,7 @@ class Toolbox:
             return self.failed(call, f"There is no MCP server {name!r} any more.", types.INVALID_REQUEST)
         if call.kind == "mcp" and not server.allows(call.tool):  # A client may have made up the list.
             return self.failed(call, f"The MCP server {name!r} has no tool {call.tool!r}.", types.INVALID_PARAMS)
+        # The setup of the response has refused this, unless the browser was away then.
         if call.kind == "browser" and self._needs_options and not await self._takes_options():
             return self.failed(call, f"The MCP server {name!r} cannot search as it is asked to.", types.INVALID_REQUEST)
         try:
