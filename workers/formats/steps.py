@@ -31,7 +31,7 @@ from app.protocol.item_types import (
 )
 from app.protocol.local_kinds import LOCAL_CALLS, LOCAL_KINDS
 from workers.engine.base import InvalidPrompt
-from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, TOOL_SEARCH, ClientTools, loaded_text
+from workers.formats.calls.client_tools import TOOL_SEARCH, ClientTools, loaded_text
 from workers.formats.calls.hosted import NameStyle, ShownCall
 from workers.formats.calls.hosted_formats import result_of, shown_call
 from workers.formats.calls.local_tools import shown_arguments, shown_output
@@ -100,7 +100,7 @@ class Ran:
 Step = Said | Thought | Called | Returned | Ran
 
 
-def steps_of(items: Sequence[Item], style: NameStyle, client: ClientTools = NO_CLIENT_TOOLS) -> Iterator[Step]:
+def steps_of(items: Sequence[Item], style: NameStyle, client: ClientTools) -> Iterator[Step]:
     """The steps of these items, one by one: a context may have many thousands.
 
     Raises InvalidPrompt if no model takes one of them.

@@ -8,7 +8,7 @@ import pytest
 
 from config.server_kind import SEARCH_META
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions, options_of
+from workers.toolservers.browser.options import SearchOptions, options_of
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ def test_a_domain_stands_for_its_subdomains_and_a_blocked_one_counts_more(url: s
 
 
 def test_without_options_every_page_may_be_found() -> None:
-    assert options_of(None) == options_of({"longhaul/project": "x"}) == NO_OPTIONS
-    assert NO_OPTIONS.allow("https://a.example/")
+    assert options_of(None) == options_of({"longhaul/project": "x"}) == SearchOptions()
+    assert SearchOptions().allow("https://a.example/")
 
 
 def test_a_context_size_changes_what_is_shown_at_once() -> None:

@@ -25,7 +25,7 @@ PROBE_SECONDS = 60.0
 _SAMPLE = re.compile(r"^(vllm:\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _MOST = 2.0**53
-"""A larger number is no amount: no server has so much of anything."""
+"""A number larger than any count of a server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from openai_harmony import Author, DeveloperContent, Message, Role
 from app.protocol.item_types import ADDITIONAL_TOOLS
 from config.shaping.shape import behind_calls
 from workers.engine.harmony_vocabulary import ANALYSIS, ASSISTANT, COMMENTARY, FINAL
-from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, ClientTools
+from workers.formats.calls.client_tools import ClientTools
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.content import text_of
 from workers.formats.steps import Called, Ran, Returned, Said, Step, Thought, steps_of
@@ -42,7 +42,7 @@ def head_of(items: Sequence[Item], instructions: str | None) -> tuple[str | None
     return "\n\n".join(filter(None, texts)) or None, items[index:]
 
 
-def messages_of(items: Sequence[Item], client: ClientTools = NO_CLIENT_TOOLS) -> list[Message]:
+def messages_of(items: Sequence[Item], client: ClientTools) -> list[Message]:
     """The messages of these items, all reasoning included, outputs behind their calls. Raises InvalidPrompt if harmony
     cannot show one.
 

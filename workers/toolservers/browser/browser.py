@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workers.toolservers.browser import reader, schema
 from workers.toolservers.browser.documents import MAX_URL, Document, Kind, Link, one_line
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
+from workers.toolservers.browser.options import SearchOptions
 from workers.toolservers.browser.pages import Backend
 from workers.toolservers.browser.stack import PageStack
 from workers.toolservers.browser.views import View, last_line
@@ -56,9 +56,7 @@ class Browser:
         self._stack = PageStack(limits.max_pages)
         self._lock = asyncio.Lock()
 
-    async def call(
-        self, request: schema.Search | schema.Open | schema.Find, options: SearchOptions = NO_OPTIONS
-    ) -> View:
+    async def call(self, request: schema.Search | schema.Open | schema.Find, options: SearchOptions) -> View:
         """Carries out a request. Raises BrowserError; then the page stack is unchanged."""
         action: dict[str, Any] = {}
         async with self._lock, self._slots:

@@ -46,9 +46,6 @@ class SearchOptions(BaseModel):
         return int(usual * _SHOWN[self.context_size])
 
 
-NO_OPTIONS = SearchOptions()
-
-
 def options_of(meta: Mapping[str, Any] | None) -> SearchOptions:
     """The options of a call with this `_meta`. Raises BrowserError: a search without them could show too much."""
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
+from workers.toolservers.browser.options import SearchOptions
 
 
 class Format(Enum):
@@ -39,7 +39,7 @@ class Page:
 class Backend(Protocol):
     """The source of results and pages. Both methods raise BrowserError, one sentence for the model."""
 
-    async def search(self, query: str, topn: int, options: SearchOptions = NO_OPTIONS) -> list[Hit]:
+    async def search(self, query: str, topn: int, options: SearchOptions) -> list[Hit]:
         """At most `topn` hits that the options allow, best first; empty if there are none."""
         ...
 

@@ -15,6 +15,7 @@ from app.protocol.requests.validation import validate
 from tests.support.refusals import LOCAL_CALL, LOCAL_OUTPUT, PATCH_CALL, PATCH_OUTPUT, SHELL_CALL, SHELL_OUTPUT
 from tests.support.requests import stored_request
 from workers.engine.output_format import ToolChoice
+from workers.formats.calls.client_tools import ClientTools
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.local_tools import BY_TYPE, FORMATS
 from workers.formats.calls.router import CallableTools, CallRouter
@@ -32,7 +33,9 @@ def called(kind: LocalToolKind, *pieces: str, cut: bool = False) -> list[Any]:
 
 
 def steps(*sent: Json) -> list[Any]:
-    return list(steps_of(stored_items(validate(CreateItems, {"items": list(sent)}).items, "1"), NameStyle.CHAT))
+    return list(
+        steps_of(stored_items(validate(CreateItems, {"items": list(sent)}).items, "1"), NameStyle.CHAT, ClientTools())
+    )
 
 
 def test_each_is_one_function_for_the_model_which_a_choice_names() -> None:

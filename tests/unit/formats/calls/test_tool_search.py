@@ -9,7 +9,7 @@ import pytest
 from app.protocol.events.deltas import CallArguments, CallStart, ToolSearch
 from tests.support.requests import stored_request
 from tests.unit.formats.calls.test_tools import prompt_of
-from workers.formats.calls.client_tools import client_tools_of
+from workers.formats.calls.client_tools import ClientTools, client_tools_of
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.tool_search import MAX_FOUND, ToolIndex
@@ -103,7 +103,7 @@ def searched(index: int, *tools: Json) -> list[Json]:
 
 def test_each_search_of_a_turn_has_its_own_result() -> None:
     items = [*searched(1, WEATHER), *searched(2)]
-    assert list(steps_of(items, NameStyle.CHAT)) == [
+    assert list(steps_of(items, NameStyle.CHAT, ClientTools())) == [
         Called("tsc_1", "tool_search", '{"query": "x"}'),
         Returned("tsc_1", "tool_search", "These tools can be called now: get_weather."),
         Called("tsc_2", "tool_search", '{"query": "x"}'),

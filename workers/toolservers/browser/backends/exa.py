@@ -7,7 +7,7 @@ from typing import Any
 
 from workers.toolservers.browser.backends import api
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
+from workers.toolservers.browser.options import SearchOptions
 from workers.toolservers.browser.pages import Format, Hit, Page
 
 URL = "https://api.exa.ai"
@@ -22,7 +22,7 @@ class Exa:
         self._headers = {"x-api-key": key}
         self._seconds = seconds
 
-    async def search(self, query: str, topn: int, options: SearchOptions = NO_OPTIONS) -> list[Hit]:
+    async def search(self, query: str, topn: int, options: SearchOptions) -> list[Hit]:
         asked = {"query": query, "numResults": topn, "contents": {"summary": True}, **_asked(options)}
         answer = await self._post("/search", asked)
         found = [(entry, api.text(entry.get("url"))) for entry in api.objects(answer.get("results"))]

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from workers.toolservers.browser.documents import Document, strip_links
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
+from workers.toolservers.browser.options import SearchOptions
 from workers.toolservers.browser.pages import Format, Hit, Page
 from workers.toolservers.browser.reader import read
 from workers.toolservers.browser.web import decode
@@ -48,7 +48,7 @@ class Folder:
         self._index: dict[str, _Entry] = {}
         self._indexing = threading.Lock()
 
-    async def search(self, query: str, topn: int, options: SearchOptions = NO_OPTIONS) -> list[Hit]:
+    async def search(self, query: str, topn: int, options: SearchOptions) -> list[Hit]:
         """All pages have one domain."""
         return await asyncio.to_thread(self._search, query, topn) if options.allow(f"https://{HOST}/") else []
 

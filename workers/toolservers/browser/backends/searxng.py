@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from app.fetching.fetcher import Fetcher
 from workers.toolservers.browser.backends import api
-from workers.toolservers.browser.options import NO_OPTIONS, SearchOptions
+from workers.toolservers.browser.options import SearchOptions
 from workers.toolservers.browser.pages import Hit, Page
 from workers.toolservers.browser.web import fetch_page
 
@@ -21,7 +21,7 @@ class Searxng:
         self._seconds = seconds
         self._fetcher = fetcher
 
-    async def search(self, query: str, topn: int, options: SearchOptions = NO_OPTIONS) -> list[Hit]:
+    async def search(self, query: str, topn: int, options: SearchOptions) -> list[Hit]:
         """Most engines know `site:`. What one finds elsewhere all the same is left out."""
         params = {"q": _with_sites(query, options), "format": "json", "pageno": "1"}
         answer = await api.call("GET", self._url, self._seconds, params=params)
