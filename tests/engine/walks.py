@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy
@@ -14,6 +13,7 @@ from app.protocol.events.deltas import CallArguments, CallStart, Delta, Text
 from tests.engine.cases import demo_model
 from workers.engine.output_format import OutputSpec
 from workers.engine.schemas.tags import held
+from workers.engine.vllm.grammars.nodes import nodes_in, texts_of
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
@@ -142,23 +142,9 @@ def _weight(text: str) -> float:
 
 def _marks(tag: str) -> tuple[list[str], list[str]]:
     """How its tags begin, and all marks in it."""
-    texts = sorted({text for node in _nodes(json.loads(tag)) for text in _texts(node)})
-    starts = sorted({node["begin"] for node in _nodes(json.loads(tag)) if isinstance(node.get("begin"), str)})
+    texts = sorted({text for node in nodes_in(json.loads(tag)) for text in texts_of(node)})
+    starts = sorted({node["begin"] for node in nodes_in(json.loads(tag)) if isinstance(node.get("begin"), str)})
     return starts, sorted({mark for text in texts for mark in re.findall(r"</?[^<>\s]+>", text)}) + FOREIGN
-
-
-def _nodes(node: Any) -> Iterator[Json]:
-    if isinstance(node, dict):
-        yield node
-        node = [value for key, value in node.items() if key != "json_schema"]
-    for each in node if isinstance(node, list) else ():
-        yield from _nodes(each)
-
-
-def _texts(node: Json) -> Iterator[str]:
-    for key in ("begin", "end", "value"):
-        found = node.get(key)
-        yield from [found] if isinstance(found, str) else found if isinstance(found, list) else []
 
 
 def read(output_format: Any, tokenizer: Any, spec: OutputSpec, tokens: list[int]) -> tuple[Delta, ...]:

@@ -11,7 +11,6 @@ to required calls: as a JSON list, which vLLM reads for all models alike. This m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from app.protocol.types import Json
@@ -19,6 +18,7 @@ from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputSpec, Tool, ToolChoice
 from workers.engine.vllm.grammars import grammar
 from workers.engine.vllm.grammars.grammar import CUSTOM_TITLE, Parts
+from workers.engine.vllm.grammars.nodes import nodes_in, texts_of
 
 _NOT_HELD = "this model's calls cannot be held to a grammar"
 _MARK = re.compile(r"</?(?:\uff5cDSML\uff5c )?[^<>\s=]+[>=]?")
@@ -71,7 +71,7 @@ def answer_format(native: Json | None, spec: OutputSpec, parts: Parts, *, can_li
 
 def _check_strict(native: Json, spec: OutputSpec) -> None:
     """Raises InvalidSampling if the tag does not hold a strict tool's arguments to all that they must match."""
-    nodes = [node for node in _nodes(native) if node.get("type") == "json_schema"]
+    nodes = [node for node in nodes_in(native) if node.get("type") == "json_schema"]
     for tool in spec.tools:
         if tool.grammar is not None and not any(node["style"] == "json" and _is_of(tool, node) for node in nodes):
             raise InvalidSampling(f"{tool.field}.format: {_NOT_HELD}")
@@ -142,7 +142,7 @@ class _Completion:
     def __init__(self, spec: OutputSpec, parts: Parts, native: Json) -> None:
         self._spec = spec
         self._parts = parts
-        texts = [text for node in _nodes(native) for text in _texts(node)]
+        texts = [text for node in nodes_in(native) for text in texts_of(node)]
         self._marks = sorted({mark for text in texts for mark in _MARK.findall(text)})
 
     def complete(self, node: Any) -> Any:
@@ -188,21 +188,3 @@ def _without_blanks(tag: Json) -> Json | None:
 
 def _tight(begin: str) -> str:
     return begin.replace('": ', '":').replace(', "', ',"')
-
-
-def _nodes(node: Any) -> Iterator[Json]:
-    """The nodes of a format; schemas are not searched."""
-    if isinstance(node, list):
-        for each in node:
-            yield from _nodes(each)
-    elif isinstance(node, dict):
-        yield node
-        if node.get("type") != "json_schema":
-            yield from _nodes(list(node.values()))
-
-
-def _texts(node: Json) -> Iterator[str]:
-    """The literal texts of the node."""
-    for key in ("begin", "end", "value"):
-        found = node.get(key)
-        yield from [found] if isinstance(found, str) else found if isinstance(found, list) else []
