@@ -6,7 +6,7 @@ from typing import Any
 
 from app.store.database import Database
 from tests.support.api import Api
-from tests.support.player import row_of
+from tests.support.logs import row_of
 from workers.formats.chat.messages import messages_of
 
 Json = dict[str, Any]

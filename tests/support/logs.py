@@ -28,6 +28,12 @@ def text_of(row: ResponseRow) -> str:
     return "".join(part["text"] for item in row.output or () for part in item.get("content", ()))
 
 
+def plain(row: ResponseRow) -> tuple[list[dict[str, Any]], Any]:
+    """The items without ids, which differ between responses, and the usage."""
+    ids = ("id", "call_id", "container_id")
+    return [{name: value for name, value in item.items() if name not in ids} for item in row.output or ()], row.usage
+
+
 async def whole(db: Database, response_id: str, status: Status = Status.COMPLETED) -> ResponseRow:
     """The row, after asserting that row and log agree, are final, and keep the grammar."""
     row, events = await row_of(db, response_id), await events_of(db, response_id)

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from app.protocol.response import error_object
 from app.store.database import Database, StoreLocked
-from app.store.responses import logs, lookup
+from app.store.responses import logs
 from app.store.responses.logs import Entry
 from app.store.rows import Ending, ResponseRow
 from app.streaming.pubsub import PubSub
@@ -30,12 +30,6 @@ async def one(db: Database, status: str | None = None) -> str:
     """The id of the only response; waits until there is one."""
     (found,) = await until(lambda: ids(db, status), what=f"a response, {status or 'any status'}")
     return found
-
-
-async def row_of(db: Database, response_id: str) -> ResponseRow:
-    row = await lookup.find(db, response_id)
-    assert row is not None
-    return row
 
 
 class Play(Writer):

@@ -23,10 +23,11 @@ from app.streaming.pubsub import PubSub
 from config.models import ServedModel
 from config.settings import load_settings
 from config.worker_readiness import WorkerReadiness
+from tests.support.logs import events_of
 from tests.support.roles import as_role
 from tests.support.scripted import SCRIPTED, ScriptedEngine
 from tests.support.tool_servers import tool_sessions
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, until
 from workers.engine.base import Engine
 from workers.generation import lease
 from workers.generation.cancellation import Cancelled, current_job
@@ -207,6 +208,24 @@ async def worker(
             yield made
         finally:
             await _stop(made)
+
+
+async def stop_and_go(db: Database, pubsub: PubSub, response_id: str, every: int, **more: Any) -> int:
+    """Runs a response whose worker stops after `every` few events; returns the number of workers that it took."""
+    attempts, outcome = 0, Outcome.RELEASED
+    while outcome is Outcome.RELEASED:
+        attempts += 1
+        before = len(await events_of(db, response_id))
+        # The engine catches up with its rate: at the first attempt it must not be done before anybody has looked.
+        async with worker(db, pubsub, tokens_per_second=5.0 if attempts == 1 else 150.0, **more) as w:
+            job = w.start(response_id)
+
+            async def moved(seen: int = before + (6 if attempts == 1 else every), job: Job = job) -> bool:
+                return job.task.done() or len(await events_of(db, response_id)) >= seen
+
+            await until(moved, what="a few more events")
+            outcome = await job.stop(Cancelled.SHUTDOWN)
+    return attempts
 
 
 async def _stop(made: Worker) -> None:

@@ -23,7 +23,8 @@ from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.store.database import Database
 from tests.integration.api.common import tooled
 from tests.support.api import MODEL, Api
-from tests.support.player import Player, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player
 from tests.support.tenants import as_caller, tenant
 from tests.support.waiting import until
 

@@ -26,7 +26,8 @@ from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.attached import said, shown
 from tests.support.batches import Carried, created, ended, line, lines_of
 from tests.support.little_web import Answer, Asked, LittleWeb, redirect
-from tests.support.player import Player, ids, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player, ids
 from tests.support.refusals import IMAGE
 from tests.support.tenants import as_caller, tenant
 from tests.support.waiting import until

@@ -44,7 +44,8 @@ from tests.support.batches import (
     lines_of,
     uploaded,
 )
-from tests.support.player import Player, ids, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player, ids
 from tests.support.rows import WORKER
 from tests.support.sdk import check
 from tests.support.stored import stored

@@ -14,7 +14,8 @@ from app.store.database import Database
 from tests.integration.api.common import change, sdk_of
 from tests.integration.api.test_websocket import events
 from tests.support.api import MODEL, Api, serving, settings_for
-from tests.support.player import Player, ids, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player, ids
 
 Json = dict[str, Any]
 

@@ -23,7 +23,8 @@ from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from tests.support import grammar
 from tests.support.api import MODEL, Api, served
-from tests.support.player import one, row_of
+from tests.support.logs import row_of
+from tests.support.player import one
 from tests.support.sdk import check
 from tests.support.services import AS_OWNER
 from tests.support.worker import NO_LIMIT, Worker, worker

@@ -13,7 +13,8 @@ from app.api.docs import schemas
 from app.store.database import Database
 from tests.integration.api.common import error_of
 from tests.support.api import Api
-from tests.support.player import Player, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player
 
 Json = dict[str, Any]
 USER = {"type": "message", "role": "user", "content": "Hello!"}

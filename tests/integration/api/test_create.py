@@ -19,7 +19,8 @@ from app.store.responses import logs
 from app.streaming.pubsub import PubSub
 from tests.support import grammar
 from tests.support.api import MODEL, Api, Reader, serving, settings_for
-from tests.support.player import Play, Player, one, row_of
+from tests.support.logs import row_of
+from tests.support.player import Play, Player, one
 
 FAILURES: list[tuple[str, int, str, str | None]] = [
     ("context_length_exceeded", 400, "invalid_request_error", "input"),

@@ -16,7 +16,8 @@ from app.store.queue.workers import WorkerIdentity
 from config import models_file
 from config.models import AUTO, ModelCatalog
 from tests.support.api import MODEL, Api, served, serving, settings_for
-from tests.support.player import Player, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player
 from tests.support.scripted import models_of
 from tests.support.waiting import until
 

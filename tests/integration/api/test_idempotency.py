@@ -13,7 +13,8 @@ from app.store.database import Database, StoreUnavailable
 from app.store.responses import logs
 from app.store.responses.inserts import Inserter
 from tests.support.api import MODEL, Api, Reader
-from tests.support.player import Player, ids, one, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player, ids, one
 from tests.support.waiting import until
 
 KEY = "order-66"

@@ -20,7 +20,8 @@ from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.integration.api.common import answer_to, creation, event_of, sdk_of, socket_of, tooled
 from tests.support.api import MODEL, Api
-from tests.support.player import Player, ids, one, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player, ids, one
 from tests.support.tenants import Tenant
 from tests.support.waiting import until
 

@@ -21,7 +21,8 @@ from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.batches import has_responses
 from tests.support.celery_processes import ForkedProcess
-from tests.support.player import Player, ids, one, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player, ids, one
 from tests.support.rows import alive
 from tests.support.scripted import models_of
 from tests.support.waiting import until

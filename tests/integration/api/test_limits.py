@@ -24,7 +24,8 @@ from config.models import ModelCatalog
 from tests.integration.api.common import answer_to, change, creation, event_of, sdk_of, socket_of
 from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.counts import counting
-from tests.support.player import Player, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player
 from tests.support.tenants import Tenant, as_caller, tenant
 from tests.support.waiting import until
 from tests.support.worker import worker

@@ -8,7 +8,8 @@ from app.store.context.contents import chain_items, context_items
 from app.store.database import Database
 from tests.integration.api.common import rest_of
 from tests.support.api import Api
-from tests.support.player import Player, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player
 
 Json = dict[str, Any]
 

@@ -18,7 +18,8 @@ from app.store.responses import logs, lookup
 from app.streaming.pubsub import PubSub
 from tests.integration.api.common import ASKED, BODIES, ROUTES, SAID
 from tests.support.api import MODEL, Api, serving, settings_for
-from tests.support.player import Player, ids, one, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player, ids, one
 from tests.support.rows import alive
 from tests.support.waiting import until
 

@@ -18,7 +18,8 @@ from app.store.database import Database
 from config.models import ModelCatalog
 from tests.integration.api.common import error_of
 from tests.support.api import MODEL, Api, served
-from tests.support.player import Player, ids, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player, ids
 
 Json = dict[str, Any]
 

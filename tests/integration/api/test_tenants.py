@@ -21,7 +21,8 @@ from app.store.keys import SharedSealer
 from app.store.sealing import SealedKind
 from tests.integration.api.common import answer_to, change, socket_of
 from tests.support.api import MODEL, Api
-from tests.support.player import Player, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player
 from tests.support.tenants import Tenant, as_caller, tenant
 
 Json = dict[str, Any]

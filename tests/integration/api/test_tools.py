@@ -38,7 +38,8 @@ from config.models import ModelCatalog
 from config.tools import McpServer
 from tests.integration.api.common import answer_to, creation, socket_of
 from tests.support.api import MODEL, Api, served, serving, settings_for
-from tests.support.player import Player, ids, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player, ids
 from tests.support.refusals import FUNCTION, SHELL_CALL, SHELL_OUTPUT
 
 Json = dict[str, Any]

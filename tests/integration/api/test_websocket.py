@@ -19,7 +19,8 @@ from app.store.database import Database
 from tests.integration.api.common import answer_to, creation, event_of, rest_of, sdk_of, socket_of
 from tests.support import grammar
 from tests.support.api import MODEL, Api
-from tests.support.player import Player, ids, one, row_of
+from tests.support.logs import row_of
+from tests.support.player import Player, ids, one
 from tests.support.waiting import until
 
 Json = dict[str, Any]

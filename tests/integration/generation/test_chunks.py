@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from app.protocol.status import Status
@@ -11,7 +9,6 @@ from app.store.database import Database
 from app.store.responses import logs
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, text_of, whole
-from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.waiting import until
 from tests.support.worker import worker
@@ -27,12 +24,8 @@ async def committed_deltas(db: Database, response_id: str) -> list[str]:
     return [event["delta"] for event in await events_of(db, response_id) if event["type"] in DELTAS]
 
 
-def asking(text: str) -> list[dict[str, Any]]:
-    return [message(text)]
-
-
 async def test_without_a_bound_each_delta_is_committed_at_once(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/say abc"), stream=True)
+    response_id = await queued(db, input="/say abc", stream=True)
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert await committed_deltas(db, response_id) == ["a", "b", "c"]
@@ -42,7 +35,7 @@ async def test_without_a_bound_each_delta_is_committed_at_once(db: Database, pub
 async def test_readers_learn_soon_that_a_response_is_in_progress_whose_first_token_takes_long(
     db: Database, pubsub: PubSub
 ) -> None:
-    response_id = await queued(db, input=asking("/hang 0"), stream=True)
+    response_id = await queued(db, input="/hang 0", stream=True)
     async with worker(db, pubsub) as w:
         job = w.start(response_id)
 
@@ -56,7 +49,7 @@ async def test_readers_learn_soon_that_a_response_is_in_progress_whose_first_tok
 
 async def test_a_stop_string_in_the_middle_of_a_delta_ends_the_response(db: Database, pubsub: PubSub) -> None:
     """The scripted engine hangs after its text, so only the stop string can end the response."""
-    response_id = await queued(db, input=asking("/hang 7"), extra={"stop": ["4"]})
+    response_id = await queued(db, input="/hang 7", extra={"stop": ["4"]})
     async with worker(db, pubsub, tokens_per_delta=16) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert text_of(await whole(db, response_id)) == "1 2 3 "
@@ -66,7 +59,7 @@ async def test_the_first_token_of_a_response_that_nobody_can_stream_is_committed
     db: Database, pubsub: PubSub
 ) -> None:
     length = 3 * UNSTREAMED_TOKENS
-    response_id = await queued(db, input=asking(f"/repeat {length} a"), stream=False, background=True)
+    response_id = await queued(db, input=f"/repeat {length} a", stream=False, background=True)
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert text_of(await whole(db, response_id)) == "a" * length
@@ -78,7 +71,7 @@ async def test_the_first_token_of_a_response_that_nobody_can_stream_is_committed
 async def test_all_text_until_the_engine_failed_is_in_the_failed_response(
     db: Database, pubsub: PubSub, stream: bool
 ) -> None:
-    response_id = await queued(db, input=asking("/fail 9"), stream=stream, background=True)
+    response_id = await queued(db, input="/fail 9", stream=stream, background=True)
     async with worker(db, pubsub, tokens_per_second=200.0) as w:
         with pytest.raises(ResponseFailed):
             await w.run(response_id)

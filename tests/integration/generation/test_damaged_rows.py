@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -15,7 +14,6 @@ from app.store.database import Database
 from app.store.responses import endings, logs, lookup
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, row_of, text_of, whole
-from tests.support.requests import message
 from tests.support.rows import claimed, merge_all, queued
 from tests.support.waiting import until
 from tests.support.worker import worker
@@ -37,15 +35,11 @@ async def _has_begun(db: Database, response_id: str) -> bool:
     return len(await events_of(db, response_id)) >= 8
 
 
-def asking(prompt: str) -> list[dict[str, Any]]:
-    return [message(prompt)]
-
-
 async def test_a_request_that_cannot_be_read_fails_its_own_response_and_no_other_of_its_batch(
     db: Database, pubsub: PubSub
 ) -> None:
     bad = [await queued(db) for _ in UNKNOWN_REQUESTS]
-    good = [await queued(db, input=asking("/count 5")) for _ in range(3)]
+    good = [await queued(db, input="/count 5") for _ in range(3)]
     for response_id, request in zip(bad, UNKNOWN_REQUESTS, strict=True):
         await damage(db, response_id, "request", request)
     async with worker(db, pubsub) as w:
@@ -61,7 +55,7 @@ async def test_a_request_that_cannot_be_read_fails_its_own_response_and_no_other
 
 
 async def test_a_request_that_becomes_unreadable_in_the_middle_keeps_its_output(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/count 100000"))
+    response_id = await queued(db, input="/count 100000")
     async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await until(lambda: _has_begun(db, response_id))
@@ -89,10 +83,10 @@ async def test_what_cannot_be_read_of_a_response_fails_those_that_continue_it(
     db: Database, pubsub: PubSub, column: str, value: str
 ) -> None:
     async with worker(db, pubsub) as w:
-        first = await queued(db, input=asking("/say Uno"))
+        first = await queued(db, input="/say Uno")
         await w.run(first)
         await damage(db, first, column, value)
-        second, other = await queued(db, previous_response_id=first), await queued(db, input=asking("/say Due"))
+        second, other = await queued(db, previous_response_id=first), await queued(db, input="/say Due")
         outcomes = await asyncio.gather(w.run(second), w.run(other), return_exceptions=True)
     assert outcomes[1] is Outcome.COMPLETED
     assert isinstance(outcomes[0], ResponseFailed), outcomes

@@ -17,7 +17,6 @@ from app.store.responses import claims, endings, logs
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, row_of, text_of, whole
-from tests.support.requests import message
 from tests.support.rows import claim, queued, release_all, released
 from tests.support.waiting import until
 from tests.support.worker import Job, NoDispatcher, Worker, worker
@@ -27,10 +26,6 @@ from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 
 SLOW = {"tokens_per_second": 300.0}
-
-
-def asking(text: str) -> list[dict[str, object]]:
-    return [message(text)]
 
 
 async def committed(db: Database, response_id: str, events: int, job: Job | None = None) -> None:
@@ -44,7 +39,7 @@ async def committed(db: Database, response_id: str, events: int, job: Job | None
 
 
 async def test_a_response_runs_from_queued_to_completed(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/say Hello, wörld 👋!"))
+    response_id = await queued(db, input="/say Hello, wörld 👋!")
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     row = await whole(db, response_id)
@@ -56,7 +51,7 @@ async def test_a_response_runs_from_queued_to_completed(db: Database, pubsub: Pu
 
 
 async def test_max_output_tokens_makes_it_incomplete(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/say 0123456789"), max_output_tokens=4)
+    response_id = await queued(db, input="/say 0123456789", max_output_tokens=4)
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.INCOMPLETE
     row = await whole(db, response_id, Status.INCOMPLETE)
@@ -68,7 +63,7 @@ async def test_max_output_tokens_makes_it_incomplete(db: Database, pubsub: PubSu
 async def test_many_responses_at_once_run_once_each_however_often_their_messages_come(
     db: Database, pubsub: PubSub
 ) -> None:
-    ids = [await queued(db, input=asking(f"/count {number}")) for number in range(32)]
+    ids = [await queued(db, input=f"/count {number}") for number in range(32)]
     async with worker(db, pubsub, **SLOW) as w, worker(db, pubsub, **SLOW) as other:
         sent = [of.run(response_id) for response_id in ids for of in (w, w, other)]
         outcomes = Counter(await asyncio.gather(*sent))
@@ -79,7 +74,7 @@ async def test_many_responses_at_once_run_once_each_however_often_their_messages
 
 
 async def test_cancel_before_claim_never_reaches_the_engine(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/die 0"))
+    response_id = await queued(db, input="/die 0")
     await endings.cancel(db, response_id, None)
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.CANCELLED
@@ -88,7 +83,7 @@ async def test_cancel_before_claim_never_reaches_the_engine(db: Database, pubsub
 
 
 async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/count 100000"))
+    response_id = await queued(db, input="/count 100000")
     async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await committed(db, response_id, 8)
@@ -101,7 +96,7 @@ async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Dat
 
 
 async def test_a_revoked_job_cancels_its_row(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/hang 20"))
+    response_id = await queued(db, input="/hang 20")
     async with worker(db, pubsub) as w:
         job = w.start(response_id)
         await until(lambda: w.engine.running)
@@ -121,7 +116,7 @@ async def test_revoke_ends_queued_and_running_rows_and_names_those_it_ended(db: 
 async def test_a_revoke_during_the_claim_cancels_the_response(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub) as w:
         for turns in range(1, 11):
-            response_id = await queued(db, input=asking("/hang 5"))
+            response_id = await queued(db, input="/hang 5")
             job = w.start(response_id)
             for _ in range(turns):
                 await asyncio.sleep(0)  # the claim has started
@@ -131,7 +126,7 @@ async def test_a_revoke_during_the_claim_cancels_the_response(db: Database, pubs
 
 async def test_an_end_that_the_worker_did_not_ask_for_releases_the_response(db: Database, pubsub: PubSub) -> None:
     """vLLM ends all its requests as `abort` when it is told to stop: that is no answer."""
-    response_id = await queued(db, input=asking("/abort 200"))
+    response_id = await queued(db, input="/abort 200")
     async with worker(db, pubsub, **SLOW) as w:
         assert await w.run(response_id) is Outcome.RELEASED
         assert await released(db) == [response_id]
@@ -141,7 +136,7 @@ async def test_an_end_that_the_worker_did_not_ask_for_releases_the_response(db: 
 
 
 async def test_an_engine_error_fails_the_response_and_nothing_else(db: Database, pubsub: PubSub) -> None:
-    bad, good = await queued(db, input=asking("/fail 5")), await queued(db, input=asking("/count 50"))
+    bad, good = await queued(db, input="/fail 5"), await queued(db, input="/count 50")
     async with worker(db, pubsub, **SLOW) as w:
         outcomes = await asyncio.gather(w.run(bad), w.run(good), return_exceptions=True)
     assert isinstance(outcomes[0], ResponseFailed)
@@ -154,7 +149,7 @@ async def test_an_engine_error_fails_the_response_and_nothing_else(db: Database,
 async def test_a_response_whose_log_cannot_be_restored_fails_at_its_next_attempt(
     db: Database, pubsub: PubSub, column: str
 ) -> None:
-    response_id = await queued(db, input=asking("/count 100000"))
+    response_id = await queued(db, input="/count 100000")
     async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await committed(db, response_id, 8)
@@ -181,7 +176,7 @@ async def test_an_ending_that_postgres_cannot_store_fails_the_response(
         return await append(db, entries)
 
     monkeypatch.setattr(logs, "append", refuse)
-    response_id = await queued(db, input=asking("/say Hello"))
+    response_id = await queued(db, input="/say Hello")
     async with worker(db, pubsub) as w:
         with pytest.raises(ResponseFailed):
             await w.run(response_id)
@@ -189,7 +184,7 @@ async def test_an_ending_that_postgres_cannot_store_fails_the_response(
 
 
 async def test_a_prompt_longer_than_the_context_fails_before_any_output(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("x" * 100))
+    response_id = await queued(db, input="x" * 100)
     async with worker(db, pubsub, context_length=50) as w:
         with pytest.raises(ResponseFailed, match="context holds 50"):
             await w.run(response_id)
@@ -202,7 +197,7 @@ async def test_a_prompt_longer_than_the_context_fails_before_any_output(db: Data
 async def test_a_prompt_of_a_session_leaves_room_for_its_answer(db: Database, pubsub: PubSub) -> None:
     """For as much as is asked for, but for no more than a quarter of the context."""
     async with worker(db, pubsub, context_length=1000) as w:
-        fields = {"input": asking("x" * 800), "leaves_room": True}
+        fields = {"input": "x" * 800, "leaves_room": True}
         short, long = [await queued(db, **fields, max_output_tokens=tokens) for tokens in (8, 1000)]
         await w.run(short)
         with pytest.raises(ResponseFailed, match="beside its answer the model's context holds 750"):
@@ -210,7 +205,7 @@ async def test_a_prompt_of_a_session_leaves_room_for_its_answer(db: Database, pu
 
 
 async def test_a_dead_engine_releases_its_responses_and_stops_the_worker(db: Database, pubsub: PubSub) -> None:
-    killer, other = await queued(db, input=asking("/die 5")), await queued(db, input=asking("/count 100"))
+    killer, other = await queued(db, input="/die 5"), await queued(db, input="/count 100")
     async with worker(db, pubsub, **SLOW) as w:
         outcomes = await asyncio.gather(w.run(killer), w.run(other))
         assert outcomes == [Outcome.RELEASED, Outcome.RELEASED]
@@ -222,7 +217,7 @@ async def test_a_dead_engine_releases_its_responses_and_stops_the_worker(db: Dat
 
 
 async def test_the_heartbeat_fences_a_run_that_hangs(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/hang 3"))
+    response_id = await queued(db, input="/hang 3")
     async with worker(db, pubsub, lease_seconds=0.3) as w:
         job = w.start(response_id)
         await committed(db, response_id, 5)
@@ -247,7 +242,7 @@ async def test_a_claim_whose_reply_was_lost_runs_exactly_once(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies = 3
-    response_id, claim, lost = await queued(db, input=asking("/count 100")), claims.claim_all, []
+    response_id, claim, lost = await queued(db, input="/count 100"), claims.claim_all, []
 
     async def lossy(db: Database, wanted: Sequence[tuple[str, str]], **_: Any) -> list[ResponseRow | None]:
         rows = await claim(db, wanted)
@@ -270,7 +265,7 @@ def corrections(w: Worker) -> list[tuple[str, int, bool]]:
 
 async def test_whatever_ends_a_response_its_flow_is_charged_what_it_took(db: Database, pubsub: PubSub) -> None:
     asked = ("/say hello", "/count 100000", "/fail 5", "/count 3")
-    whole_one, cancelled, failed, unclaimed = [await queued(db, input=asking(each)) for each in asked]
+    whole_one, cancelled, failed, unclaimed = [await queued(db, input=each) for each in asked]
     await endings.cancel(db, unclaimed, None)
     async with worker(db, pubsub, **SLOW) as w:
         await w.run(whole_one)
@@ -293,7 +288,7 @@ async def test_whatever_ends_a_response_its_flow_is_charged_what_it_took(db: Dat
 
 
 async def test_a_worker_that_reclaims_a_response_runs_only_the_new_attempt(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/hang 3"))
+    response_id = await queued(db, input="/hang 3")
     async with worker(db, pubsub, lease_seconds=0.6) as w:
         first = w.start(response_id)
         await committed(db, response_id, 5)
@@ -323,7 +318,7 @@ async def heartbeats(db: Database, worker_id: str, count: int) -> None:
 
 async def on_its_last_chance(db: Database, asked: str) -> str:
     """A suspect, which its next crash without progress fails: an engine died under it before."""
-    response_id = await queued(db, input=asking(asked))
+    response_id = await queued(db, input=asked)
     row = await claim(db, response_id, "dead")
     assert row is not None
     await claims.release(db, response_id, row.attempt, "dead", 1)
@@ -354,7 +349,7 @@ async def test_a_suspect_has_the_engine_alone_until_it_has_committed_something(
     db: Database, pubsub: PubSub, at_once: Callable[[Worker], list[tuple[int, bool]]]
 ) -> None:
     ids = [await on_its_last_chance(db, "/count 20") for _ in range(3)]
-    others = [await queued(db, input=asking("/count 150")) for _ in range(2)]
+    others = [await queued(db, input="/count 150") for _ in range(2)]
     async with worker(db, pubsub, **SLOW) as w:
         seen = at_once(w)
         jobs = [w.start(response_id) for response_id in others]
@@ -392,7 +387,7 @@ async def test_the_first_responses_after_an_idle_engine_died_count_no_crash(db: 
 async def test_the_first_engine_that_dies_under_it_says_nothing_of_a_response_that_got_on_and_the_second_does(
     db: Database, pubsub: PubSub, at_once: Callable[[Worker], list[tuple[int, bool]]]
 ) -> None:
-    ids, trials = [await queued(db, input=asking("/count 400")) for _ in range(3)], list[bool]()
+    ids, trials = [await queued(db, input="/count 400") for _ in range(3)], list[bool]()
     for crashes in (0, 1):
         async with worker(db, pubsub, **SLOW) as w:
             seen, runs = at_once(w), w.runs._runs
@@ -412,8 +407,8 @@ async def test_the_first_engine_that_dies_under_it_says_nothing_of_a_response_th
 async def test_a_request_that_ends_engines_after_progress_takes_others_along_twice_and_fails_alone(
     db: Database, pubsub: PubSub, at_once: Callable[[Worker], list[tuple[int, bool]]]
 ) -> None:
-    pill = await queued(db, input=asking("/die 30"))
-    others = [await queued(db, input=asking("/count 300")) for _ in range(4)]
+    pill = await queued(db, input="/die 30")
+    others = [await queued(db, input="/count 300") for _ in range(4)]
     failed: BaseException | None = None
     engines = 0
     while failed is None:
@@ -449,7 +444,7 @@ async def test_a_poison_pill_fails_alone(db: Database, pubsub: PubSub) -> None:
 async def test_only_kills_without_progress_count_and_progress_forgives_them(
     db: Database, pubsub: PubSub, status: str
 ) -> None:
-    response_id = await queued(db, input=asking("/count 200" if status == "completed" else "/hang 0"))
+    response_id = await queued(db, input="/count 200" if status == "completed" else "/hang 0")
     for attempt in range(1, 5):
         async with worker(db, pubsub, **SLOW) as w:
             job = w.start(response_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -24,10 +23,6 @@ from workers.formats.builder import build_turn, plan_turn
 from workers.generation.outcome import Outcome, ResponseFailed
 
 
-def asking(text: str, **more: Any) -> list[dict[str, Any]]:
-    return [{**message(text), **more}]
-
-
 async def prompt_of(w: Worker, db: Database, response_id: str) -> str:
     """The text of the prompt: the scripted engine's tokens are bytes, and marks above 255."""
     row = await lookup.find(db, response_id)
@@ -39,11 +34,11 @@ async def prompt_of(w: Worker, db: Database, response_id: str) -> str:
 
 async def test_the_prompt_holds_a_chain_from_its_first_response_on(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub) as w:
-        first = await queued(db, input=asking("/say Uno"))
+        first = await queued(db, input="/say Uno")
         await w.run(first)
-        second = await queued(db, input=asking("/say Due"), previous_response_id=first)
+        second = await queued(db, input="/say Due", previous_response_id=first)
         await w.run(second)
-        third = await queued(db, input=asking("/say Tre"), previous_response_id=second)
+        third = await queued(db, input="/say Tre", previous_response_id=second)
         prompt = await prompt_of(w, db, third)
         assert [prompt.index(word) for word in ("/say Uno", "/say Due", "/say Tre")] == sorted(
             prompt.index(word) for word in ("/say Uno", "/say Due", "/say Tre")
@@ -54,13 +49,13 @@ async def test_the_prompt_holds_a_chain_from_its_first_response_on(db: Database,
 
 
 async def test_the_prompt_holds_the_conversation_which_grows_with_each_response(db: Database, pubsub: PubSub) -> None:
-    kind = [NewItem.of(item) for item in asking("Be kind.")]
+    kind = [NewItem.of(message("Be kind."))]
     await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), kind)
     async with worker(db, pubsub) as w:
-        first = await queued(db, input=asking("/say Uno", id="msg_1"), conversation={"id": "conv_1"})
+        first = await queued(db, input=[{**message("/say Uno"), "id": "msg_1"}], conversation={"id": "conv_1"})
         assert "Be kind." in await prompt_of(w, db, first)
         await w.run(first)
-        second = await queued(db, input=asking("/say Due", id="msg_2"), conversation={"id": "conv_1"})
+        second = await queued(db, input=[{**message("/say Due"), "id": "msg_2"}], conversation={"id": "conv_1"})
         assert (await prompt_of(w, db, second)).count("Uno") == 2
         await w.run(second)
     listed, _ = await conversations.list_items(db, DEFAULT_PROJECT, "conv_1", Page(100))
@@ -70,9 +65,9 @@ async def test_the_prompt_holds_the_conversation_which_grows_with_each_response(
 
 async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub) as w:
-        first = await queued(db, input=asking("/say Uno"))
+        first = await queued(db, input="/say Uno")
         await w.run(first)
-        second = await queued(db, input=asking("/say Due"), previous_response_id=first)
+        second = await queued(db, input="/say Due", previous_response_id=first)
         await endings.delete(db, "default", first)
         with pytest.raises(ResponseFailed) as caught:
             await w.run(second)
@@ -88,7 +83,7 @@ class TestTruncation:
         previous = None
         for number in range(8):
             text = f"/say {number}".ljust(self.LONG, ".")
-            previous = await queued(db, input=asking(text), previous_response_id=previous, truncation="auto")
+            previous = await queued(db, input=text, previous_response_id=previous, truncation="auto")
             if number < 7:
                 await w.run(previous)
         assert previous is not None

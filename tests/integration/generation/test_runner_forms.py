@@ -10,13 +10,10 @@ import pytest
 from app.protocol.status import Status
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
-from tests.support.logs import events_of, whole
+from tests.support.logs import events_of, plain, whole
 from tests.support.requests import message
 from tests.support.rows import queued
-from tests.support.waiting import until
-from tests.support.worker import worker
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome
+from tests.support.worker import stop_and_go, worker
 
 Json = dict[str, Any]
 
@@ -31,28 +28,19 @@ def asking(text: str, **fields: Any) -> Json:
     return {"input": [message(f"/raw {text}")], "tools": [WEATHER, SHELL], **fields}
 
 
-def plain(output: list[Json]) -> list[Json]:
-    """The output without ids, which are derived from the response's id."""
-    return [
-        {key: value for key, value in item.items() if key not in ("id", "call_id")} | {"content": item.get("content")}
-        for item in output
-    ]
-
-
-async def answer(db: Database, pubsub: PubSub, status: Status = Status.COMPLETED, **request: Any) -> tuple[Json, Json]:
+async def answer(
+    db: Database, pubsub: PubSub, status: Status = Status.COMPLETED, **request: Any
+) -> tuple[list[Json], Json]:
     """The output and the usage of a response that one worker runs to its end."""
     response_id = await queued(db, **request)
     async with worker(db, pubsub) as w:
         await w.run(response_id)
-    row = await whole(db, response_id, status)
-    assert row.output is not None
-    assert row.usage is not None
-    return {"output": plain(row.output)}, row.usage
+    return plain(await whole(db, response_id, status))
 
 
 async def test_reasoning_text_and_calls_are_items_of_their_own(db: Database, pubsub: PubSub) -> None:
-    response, usage = await answer(db, pubsub, **asking(f"{THOUGHT}Look:{CALL}{CUSTOM}"))
-    thought, text, call, custom = response["output"]
+    output, usage = await answer(db, pubsub, **asking(f"{THOUGHT}Look:{CALL}{CUSTOM}"))
+    thought, text, call, custom = output
     assert thought["content"] == [{"type": "reasoning_text", "text": "Let me see: 你好."}]
     assert [part["text"] for part in text["content"]] == ["Look:"]
     assert (call["type"], call["name"]) == ("function_call", "weather")
@@ -63,8 +51,8 @@ async def test_reasoning_text_and_calls_are_items_of_their_own(db: Database, pub
 
 async def test_a_call_cut_by_max_output_tokens_is_an_incomplete_call(db: Database, pubsub: PubSub) -> None:
     request = asking(CALL, max_output_tokens=60)
-    response, _ = await answer(db, pubsub, Status.INCOMPLETE, **request)
-    [call] = response["output"]
+    output, _ = await answer(db, pubsub, Status.INCOMPLETE, **request)
+    [call] = output
     assert (call["type"], call["status"]) == ("function_call", "incomplete")
     assert '{"city": "Zürich", "days": [1, 2]}'.startswith(call["arguments"])
     assert call["arguments"]
@@ -72,8 +60,8 @@ async def test_a_call_cut_by_max_output_tokens_is_an_incomplete_call(db: Databas
 
 async def test_a_stop_string_completes_the_response_and_its_tokens_are_counted(db: Database, pubsub: PubSub) -> None:
     request = asking("one two three", extra={"stop": ["wo"]})
-    response, usage = await answer(db, pubsub, **request)
-    assert response["output"][0]["content"][0]["text"] == "one t"
+    output, usage = await answer(db, pubsub, **request)
+    assert output[0]["content"][0]["text"] == "one t"
     assert usage["output_tokens"] == len("one two")
 
 
@@ -107,20 +95,5 @@ REQUESTS: dict[str, Json] = {
 async def test_a_worker_that_stops_at_any_token_changes_nothing(db: Database, pubsub: PubSub, name: str) -> None:
     expected = await answer(db, pubsub, **REQUESTS[name])
     response_id = await queued(db, **REQUESTS[name])
-    attempts, outcome = 0, Outcome.RELEASED
-    while outcome is Outcome.RELEASED:
-        attempts += 1
-        before = len(await events_of(db, response_id))
-        # The engine catches up with its rate: at the first attempt it must not be done before anybody has looked.
-        async with worker(db, pubsub, tokens_per_second=5.0 if attempts == 1 else 150.0) as w:
-            job = w.start(response_id)
-
-            async def moved(seen: int = before + (6 if attempts == 1 else 15), task: Any = job.task) -> bool:
-                return task.done() or len(await events_of(db, response_id)) >= seen
-
-            await until(moved, what="a few more events")
-            outcome = await job.stop(Cancelled.SHUTDOWN)
-    row = await whole(db, response_id)
-    assert row.output is not None
-    assert ({"output": plain(row.output)}, row.usage) == expected
-    assert attempts > 1
+    assert await stop_and_go(db, pubsub, response_id, every=15) > 1
+    assert plain(await whole(db, response_id)) == expected

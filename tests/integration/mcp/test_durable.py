@@ -15,12 +15,12 @@ from app.store.responses import endings
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.tools import McpServer
-from tests.support.logs import events_of, row_of, text_of, whole
+from tests.support.logs import events_of, plain, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued, release_all, released
 from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, tool_sessions, turns
 from tests.support.waiting import until
-from tests.support.worker import Job, worker
+from tests.support.worker import stop_and_go, worker
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome
 from workers.generation.turns.tool_calls import INTERRUPTED
@@ -92,26 +92,9 @@ async def test_a_worker_that_stops_at_any_event_changes_nothing(
     script, request = REQUESTS[name]
     servers = (tools.server(after_crash="again"), tools.server("box", "python"))
     expected = plain(await finish(db, pubsub, await asked(db, *script, **request), *servers))
-    response_id, attempts, outcome = await asked(db, *script, **request), 0, Outcome.RELEASED
-    while outcome is Outcome.RELEASED:
-        attempts += 1
-        before = len(await events_of(db, response_id))
-        async with worker(db, pubsub, tokens_per_second=200.0, mcp_sessions=tool_sessions(servers)) as w:
-            job = w.start(response_id)
-
-            async def moved(seen: int = before + 7, job: Job = job) -> bool:
-                return job.task.done() or len(await events_of(db, response_id)) >= seen
-
-            await until(moved, what="a few more events")
-            outcome = await job.stop(Cancelled.SHUTDOWN)
+    response_id = await asked(db, *script, **request)
+    assert await stop_and_go(db, pubsub, response_id, every=7, mcp_sessions=tool_sessions(servers)) > 1
     assert plain(await whole(db, response_id)) == expected
-    assert attempts > 1
-
-
-def plain(row: ResponseRow) -> tuple[Any, Any]:
-    """The items without ids, which differ between responses."""
-    shown = [{k: v for k, v in item.items() if k not in ("id", "container_id")} for item in row.output or ()]
-    return shown, row.usage
 
 
 async def test_a_call_of_a_turn_that_was_cut_is_made_though_its_server_repeats_none(

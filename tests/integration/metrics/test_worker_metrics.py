@@ -6,7 +6,7 @@ import pytest
 
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
-from tests.integration.generation.test_runner import SLOW, asking, committed
+from tests.integration.generation.test_runner import SLOW, committed
 from tests.support.logs import whole
 from tests.support.rows import queued
 from tests.support.scrapes import Scrape, scrape_of
@@ -20,7 +20,7 @@ def shown(w: Worker) -> Scrape:
 
 
 async def test_a_response_counts_once_in_each_of_its_times(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input=asking("/say Hello"), background=True)
+    response_id = await queued(db, input="/say Hello", background=True)
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     row, found = await whole(db, response_id), shown(w)
@@ -42,7 +42,7 @@ async def test_a_response_counts_once_in_each_of_its_times(db: Database, pubsub:
 async def test_a_response_that_another_attempt_continues_has_one_wait_one_run_and_one_takeover(
     db: Database, pubsub: PubSub
 ) -> None:
-    response_id = await queued(db, input=asking("/count 60"))
+    response_id = await queued(db, input="/count 60")
     async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await committed(db, response_id, 8, job)
@@ -62,6 +62,6 @@ async def test_a_response_that_another_attempt_continues_has_one_wait_one_run_an
 async def test_a_response_that_fails_counts_as_failed(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub) as w:
         with pytest.raises(ResponseFailed):
-            await w.run(await queued(db, input=asking("/fail 3")))
+            await w.run(await queued(db, input="/fail 3"))
         assert shown(w).value("longhaul_run_seconds_count", status="failed") == 1
         assert shown(w).value("longhaul_attempt_seconds_count", outcome="failed") == 1
