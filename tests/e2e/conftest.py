@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +19,7 @@ from openai import AsyncOpenAI, OpenAI
 from app.local.ports import free_port
 from tests.e2e.gpt_oss import gpt_oss
 from tests.support.installations import running
-from tests.support.longhaul import Longhaul
+from tests.support.longhaul import COMMAND, Longhaul
 from tests.support.services import open_folder
 from tests.support.tool_servers import ToolProcess, tool_process
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
@@ -159,3 +161,21 @@ def read(installation: Longhaul, statement: str, *values: Any) -> list[Any]:
 def counted(numbers: int) -> str:
     """The scripted engine's answer to `/count NUMBERS`."""
     return " ".join(str(number + 1) for number in range(numbers))
+
+
+def raw_stream(longhaul: Longhaul, response_id: str, after: int = -1) -> bytes:
+    parameters: dict[str, Any] = {"stream": "true", **({"starting_after": after} if after >= 0 else {})}
+    return httpx.get(f"{longhaul.url}/v1/responses/{response_id}", params=parameters, timeout=60).content
+
+
+def events_of(raw: bytes) -> list[dict[str, Any]]:
+    frames = [frame for frame in raw.decode().split("\n\n") if frame.startswith("event:")]
+    return [json.loads(frame.split("\ndata: ", 1)[1]) for frame in frames]
+
+
+def command(installation: Longhaul, *arguments: str) -> str:
+    """Runs a command in another terminal, which knows the data folder alone; returns what it printed."""
+    env = {**os.environ, "LONGHAUL_HOME": str(installation.home)}
+    done = subprocess.run([str(COMMAND), *arguments], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

@@ -18,7 +18,7 @@ from openai import OpenAI
 
 from tests.clients import test_openai
 from tests.clients.target import Target, demo_script
-from tests.e2e.test_main_job import events_of, raw_stream
+from tests.e2e.conftest import events_of, raw_stream
 from tests.engine.cases import demo_model
 from tests.support import grammar
 from tests.support.installations import running

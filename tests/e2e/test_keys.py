@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
 from typing import Any
 
 import httpx
@@ -15,20 +14,12 @@ import pytest
 from openai import OpenAI
 
 from tests.e2e.conftest import new_project
-from tests.support.longhaul import COMMAND, Longhaul
+from tests.support.longhaul import Longhaul
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 MODEL = "scripted"
 REQUEST_ID = "job-7/000001"
 SECRET = "the-secret-word"
-
-
-def command(installation: Longhaul, *arguments: str) -> str:
-    """Runs a command in another terminal, which knows the data folder alone; returns what it printed."""
-    env = {**os.environ, "LONGHAUL_HOME": str(installation.home)}
-    done = subprocess.run([str(COMMAND), *arguments], env=env, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def client_of(installation: Longhaul, key: str) -> OpenAI:

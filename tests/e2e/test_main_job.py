@@ -14,6 +14,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from config.settings import CHECKOUT
+from tests.e2e.conftest import events_of, raw_stream
 from tests.support import grammar
 from tests.support.longhaul import Longhaul
 from tests.support.waiting import until_sync
@@ -28,16 +29,6 @@ SCRIPT = {
 ENDLESS = {"ignore_eos": True}
 STORY = {"model": MODEL, "input": SCRIPT["story"][0]}
 TOO_LONG = {"model": MODEL, "input": "word " * 5000}
-
-
-def raw_stream(longhaul: Longhaul, response_id: str, after: int = -1) -> bytes:
-    parameters: dict[str, Any] = {"stream": "true", **({"starting_after": after} if after >= 0 else {})}
-    return httpx.get(f"{longhaul.url}/v1/responses/{response_id}", params=parameters, timeout=60).content
-
-
-def events_of(raw: bytes) -> list[dict[str, Any]]:
-    frames = [frame for frame in raw.decode().split("\n\n") if frame.startswith("event:")]
-    return [json.loads(frame.split("\ndata: ", 1)[1]) for frame in frames]
 
 
 def test_polls_see_the_output_so_far_and_flower_terminates_the_response(longhaul: Longhaul, client: OpenAI) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 
 from openai import OpenAI
 
-from tests.e2e.conftest import SLOTS, admin_of, new_project, workers
-from tests.e2e.test_keys import command
+from tests.e2e.conftest import SLOTS, admin_of, command, new_project, workers
 from tests.support.longhaul import COMMAND, Longhaul
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 

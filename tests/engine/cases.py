@@ -15,10 +15,12 @@ from config.model_files import resolved
 from config.models import VLLM_SERVER, ServedModel, Upstream, load_models
 from config.settings import Settings
 from tests.engine.processes import engine_processes
+from tests.models.pictures import Picture, data_url, draw
 from tests.support.scripted import SCRIPTED
 from tests.support.served_engine import served
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead, EngineDelta, EngineRequest, Message, Sampling
+from workers.engine.output_format import OutputSpec
 from workers.worker import with_statistics
 
 MODELS = Path(__file__).parents[2] / "config" / "models.toml"
@@ -150,3 +152,39 @@ class SharedEngine:
     async def stop(self) -> None:
         if self._case is not None:
             await self._case.engine.stop()
+
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "year": {"type": "integer"}},
+    "required": ["name", "year"],
+    "additionalProperties": False,
+}
+
+
+async def rest(case: Case, prompt: Sequence[int], sampling: Sampling, committed: Sequence[int]) -> list[EngineDelta]:
+    stream = case.engine.generate(EngineRequest(new_id(), prompt, sampling, committed=committed))
+    async with aclosing(stream):
+        return [delta async for delta in stream]
+
+
+def tokens_of(deltas: Sequence[EngineDelta]) -> list[int]:
+    return [token for delta in deltas for token in delta.token_ids]
+
+
+async def structured(case: Case, schema: Mapping[str, Any], **fields: Any) -> Sampling:
+    spec = OutputSpec(text_format={"type": "json_schema", "schema": schema}, template_args=case.template_args)
+    output_format = await case.engine.output_format(spec)
+    return Sampling(structured=output_format.structured, **fields)
+
+
+def tangled(choices: int, title: str = "") -> Any:
+    """A small schema whose cost doubles with each choice: only the last condition says that no object is meant."""
+    either: Any = {"anyOf": [{"minProperties": 1}, {"maxProperties": 9}]}
+    return {"title": title, "allOf": [*([either] * choices), {"type": "string"}]}
+
+
+def seeing(picture: Picture) -> list[dict[str, Any]]:
+    url = data_url(draw(picture, 80, 80), "PNG")
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is it?"}]
+    return [{"role": "user", "content": parts}]

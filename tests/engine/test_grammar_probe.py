@@ -20,6 +20,7 @@ import pytest_asyncio
 from app.heavy import PROJECT
 from app.killable.program import SPARES
 from config.process import CHECKOUT
+from tests.engine.cases import tangled
 from tests.support.processes import descendants
 from tests.support.waiting import until
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
@@ -45,12 +46,6 @@ def schema(text: Any, field: str = "text.format.schema") -> Source:
 def tag(schema: Any, field: str = "tools") -> Source:
     format_ = {"type": "json_schema", "json_schema": schema}
     return Source("tag", json.dumps({"type": "structural_tag", "format": format_}), field)
-
-
-def tangled(choices: int, title: str = "") -> Any:
-    """A small schema whose cost doubles with each choice: only the last condition says that no object is meant."""
-    either: Any = {"anyOf": [{"minProperties": 1}, {"maxProperties": 9}]}
-    return {"title": title, "allOf": [*([either] * choices), {"type": "string"}]}
 
 
 LIGHT = "c._compilers = lambda _: ({'schema': lambda text: (c.schema_grammar(c.json.loads(text)), {})[1]}, 9); "

@@ -10,16 +10,11 @@ import pytest
 
 from config.model_files import resolved
 from config.models import load_models
-from tests.models.pictures import Picture, data_url, draw
+from tests.engine.cases import seeing
+from tests.models.pictures import Picture
 from tests.support.installations import VISION
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]  # vLLM's own warnings, at import
-
-
-def seeing(picture: Picture) -> list[dict[str, Any]]:
-    url = data_url(draw(picture, 80, 80), "PNG")
-    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is it?"}]
-    return [{"role": "user", "content": parts}]
 
 
 @pytest.mark.long

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.cases import STEP, Case
-from tests.engine.test_resume import PERSON, rest, structured, tokens_of
+from tests.engine.cases import PERSON, STEP, Case, rest, structured, tokens_of
 from workers.engine.base import Sampling
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -13,11 +12,11 @@ import pytest
 
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
 from config.settings import ConfigError
+from tests.engine.answers import ADA, ADA_JSON, HERMES, PARIS, PERSON, WEATHER, Passing, json_schema, tokens_of
 from tests.engine.cases import Case, demo_model
 from tests.support.requests import message, stored_request
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
-from workers.engine.grammar_probe import GrammarProbe, Source, Verdict
 from workers.engine.output_format import OutputFormat, OutputSpec, Tool, ToolChoice
 from workers.formats import builder
 from workers.formats.answer import AnswerRules
@@ -31,13 +30,6 @@ package = pytest.mark.asyncio(loop_scope="package")
 
 Json = dict[str, Any]
 
-WEATHER: Json = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "Current weather of a city.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    "strict": None,
-}
 SEARCH: Json = {
     "type": "function",
     "name": "search",
@@ -45,10 +37,8 @@ SEARCH: Json = {
     "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
     "strict": None,
 }
-PARIS = CallArguments('{"city":"Paris"}')
 
 THINK = "<think>\nI see: 你好.\n</think>\n\n"
-HERMES = '<tool_call>\n{"name":"get_weather","arguments":{"city":"Paris"}}\n</tool_call>'
 LLAMA = '<|python_tag|>{"name": "get_weather", "parameters": {"city":"Paris"}}'
 MISTRAL = 'Hi.[TOOL_CALLS]get_weather[ARGS]{"city":"Paris"}'
 PYTHONIC = '[get_weather(city="Paris")]'
@@ -91,16 +81,6 @@ def tokenizer() -> Any:
     return made
 
 
-class Passing(GrammarProbe):
-    """Finds nothing wrong."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: "", 0)
-
-    async def compile(self, sources: Sequence[Source]) -> list[Verdict]:
-        return [Verdict() for _ in sources]
-
-
 @cache
 def format_of(tokenizer: Any, reasoning: str | None, tools: str | None, called: str) -> OutputFormat:
     """Answers share it: `test_equal_specs_share_an_output_format_but_no_state_of_a_response`."""
@@ -118,10 +98,6 @@ def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None, called: 
     rules = AnswerRules(tools=CallableTools(functions=frozenset({called})))
     prompt = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
     return ChatParser(format_of(tokenizer, reasoning, tools, called), prompt, rules)
-
-
-def tokens_of(tokenizer: Any, text: str) -> list[int]:
-    return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
 
 
 @by_format
@@ -235,14 +211,6 @@ async def answer(case: Case, asked: str, **fields: Any) -> tuple[Delta, ...]:
     return merge_deltas(said.deltas)
 
 
-def json_schema(**properties: Json) -> Json:
-    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-    return {"type": "json_schema", "name": "it", "strict": True, "schema": schema, "description": None}
-
-
-PERSON = json_schema(name={"type": "string"}, birth_year={"type": "integer"}, city={"type": "string"})
-ADA = "Extract the person: Ada Lovelace was born in 1815 in London."
-ADA_JSON = Text('{"name":"Ada Lovelace","birth_year":1815,"city":"London"}')
 PARIS_WEATHER = "What is the weather in Paris?"
 CALLED = (CallStart("get_weather"), PARIS)
 THINKING = {"effort": "low", "summary": None}

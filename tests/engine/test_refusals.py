@@ -11,8 +11,7 @@ import pytest
 from app.heavy import PROJECT
 from app.protocol.failures import field_of
 from config.shaping.proof import Proof
-from tests.engine.cases import GREEDY, Case, asking
-from tests.engine.test_grammar_probe import tangled
+from tests.engine.cases import GREEDY, Case, asking, tangled
 from workers.engine.base import EngineError, InvalidPrompt, InvalidSampling, Message, RequestAborted
 from workers.engine.output_format import OutputFormat, OutputSpec, Structured, Tool, ToolChoice
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,12 +15,11 @@ from app.store.database import Database
 from app.store.keys import pubsub_key
 from app.store.migrate import migrate
 from app.streaming.pubsub import PubSub
-from tests.engine.cases import COUNTED, Case, demo_model, new_id
-from tests.integration.generation.test_yields import in_foreground
+from tests.engine.cases import COUNTED, PERSON, Case, demo_model, new_id, rest, structured, tokens_of
 from tests.support.logs import events_of, row_of, text_of
 from tests.support.logs import whole as whole_log
 from tests.support.requests import message
-from tests.support.rows import queued
+from tests.support.rows import in_foreground, queued
 from tests.support.services import Services
 from tests.support.waiting import until
 from tests.support.worker import Worker
@@ -32,12 +30,6 @@ from workers.generation.outcome import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
-PERSON = {
-    "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 12}, "year": {"type": "integer"}},
-    "required": ["name", "year"],
-    "additionalProperties": False,
-}
 
 SHORT = "Hello!"
 PAST_THE_END = 40
@@ -54,16 +46,6 @@ SAMPLINGS: Mapping[str, Sampling] = {
     "min_tokens": Sampling(temperature=0.0, max_tokens=PAST_THE_END, extra={"min_tokens": PAST_THE_END - 5}),
     "ignore_eos": Sampling(temperature=0.0, max_tokens=PAST_THE_END, extra={"ignore_eos": True}),
 }
-
-
-async def rest(case: Case, prompt: Sequence[int], sampling: Sampling, committed: Sequence[int]) -> list[EngineDelta]:
-    stream = case.engine.generate(EngineRequest(new_id(), prompt, sampling, committed=committed))
-    async with aclosing(stream):
-        return [delta async for delta in stream]
-
-
-def tokens_of(deltas: Sequence[EngineDelta]) -> list[int]:
-    return [token for delta in deltas for token in delta.token_ids]
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
@@ -128,12 +110,6 @@ async def test_many_cut_requests_continue_side_by_side(case: Case) -> None:
 async def test_the_scripted_engine_refuses_tokens_that_are_not_of_its_reply(scripted_case: Case) -> None:
     with pytest.raises(EngineError, match="not of this reply"):
         await rest(scripted_case, await scripted_case.prompt(), SAMPLINGS["greedy"], [1, 2])
-
-
-async def structured(case: Case, schema: Mapping[str, Any], **fields: Any) -> Sampling:
-    spec = OutputSpec(text_format={"type": "json_schema", "schema": schema}, template_args=case.template_args)
-    output_format = await case.engine.output_format(spec)
-    return Sampling(structured=output_format.structured, **fields)
 
 
 @pytest.mark.vllm

@@ -17,8 +17,7 @@ import pytest
 from config.model_files import resolved
 from config.models import VLLM_SERVER, Adapter, Upstream, load_models
 from config.settings import ConfigError
-from tests.engine.cases import GREEDY, demo_model, new_id
-from tests.engine.test_image_salt import seeing
+from tests.engine.cases import GREEDY, demo_model, new_id, seeing
 from tests.models.pictures import Picture
 from tests.support.installations import VISION
 from tests.support.served_engine import served

@@ -11,8 +11,8 @@ import pytest
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
 from config.settings import ConfigError
+from tests.engine.answers import ADA, ADA_JSON, HERMES, PARIS, PERSON, WEATHER, Passing, tokens_of
 from tests.engine.cases import GREEDY, Case, demo_model, new_id
-from tests.engine.test_output_format import ADA, ADA_JSON, HERMES, PARIS, PERSON, WEATHER, Passing, tokens_of
 from workers.engine import make_engine, resolved
 from workers.engine.base import EngineRequest
 from workers.engine.output_format import OutputFormat, OutputSpec, Tool, ToolChoice

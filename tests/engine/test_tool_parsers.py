@@ -15,8 +15,8 @@ from app.protocol.events.deltas import CallArguments, CallStart
 from config.families import FAMILIES
 from config.process import CHECKOUT
 from config.settings import ConfigError
+from tests.engine.answers import Passing
 from tests.engine.cases import demo_model
-from tests.engine.test_output_format import Passing
 from tests.engine.walks import Json, Walker, calls_of, read, text_of, tokenizer_of
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling

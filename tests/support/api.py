@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,12 +14,15 @@ import httpx
 import orjson
 import uvicorn
 import uvicorn.server
+from openai import AsyncOpenAI
+from openai.resources.responses.responses import AsyncResponsesConnection
 
 from app.api import readiness
 from app.api.connection.http import BoundedHttp
 from app.api.connection.websocket import BoundedWebSocket
 from app.api.dependencies import Runtime
 from app.main import create_app
+from app.protocol.types import Json
 from app.responses.read import reader
 from app.store.roles.rights import API
 from config.models import ModelCatalog, ServedModel
@@ -210,3 +214,18 @@ async def serving(settings: Settings, catalog: ModelCatalog | None = CATALOG) ->
 def _event_in(frame: bytes) -> dict[str, Any]:
     event: dict[str, Any] = orjson.loads(frame.split(b"\ndata: ", 1)[1])
     return event
+
+
+async def uploaded(client: AsyncOpenAI, data: bytes = b"Hello!", name: str = "a.txt", **more: Any) -> Any:
+    return await client.files.create(file=(name, data), purpose=more.pop("purpose", "user_data"), **more)
+
+
+FINAL = ("response.completed", "response.incomplete", "response.failed", "error")
+
+
+async def events(socket: AsyncResponsesConnection, kinds: tuple[str, ...] = FINAL) -> list[Json]:
+    """Returns the events up to the first one of these kinds."""
+    seen: list[Json] = []
+    while not seen or seen[-1]["type"] not in kinds:
+        seen.append(json.loads(await socket.recv_bytes()))
+    return seen

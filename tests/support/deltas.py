@@ -187,3 +187,26 @@ def play(said: list[Delta], ending: str, *, summary: str | None = None) -> tuple
     """The same, with the ending."""
     stream, events = fed(*said, stream=new_stream(summary=summary))
     return stream, events + end(stream, ending)
+
+
+RICH: list[Delta] = [
+    Listing("docs"),
+    Listing("wiki"),
+    Listed(1, ({"name": "read", "input_schema": {}},)),
+    Listed(0, (), "down"),
+    Reasoning("hm"),
+    CodeStart("python"),
+    CodeText("1 +"),
+    CodeText(" 1"),
+    McpStart("wiki", "read"),
+    McpArguments("{}"),
+    WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": {"type": "search", "query": "x"}}),
+    Approval("wiki", "write", "{}"),
+    CallStart("f"),
+    CallArguments("{}"),
+    TurnEnd(),
+    ToolEnded(5, False, {}),
+    ToolEnded(3, True, {"outputs": [{"type": "logs", "logs": "2"}]}),
+    ToolEnded(4, True, {"output": "text", "error": None}),
+    Text("Two."),
+]

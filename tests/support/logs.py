@@ -6,6 +6,7 @@ from typing import Any
 
 from app.protocol.events import frames
 from app.protocol.status import Status
+from app.protocol.types import Json
 from app.store.database import Database
 from app.store.responses import logs, lookup
 from app.store.rows import ResponseRow
@@ -42,3 +43,11 @@ async def whole(db: Database, response_id: str, status: Status = Status.COMPLETE
     shown = {"error": None} if status is Status.CANCELLED else {}  # Its event tells clients why it ended.
     assert events[-1]["response"] | shown == row.as_object()
     return row
+
+
+def items(row: ResponseRow, *kinds: str) -> list[Json]:
+    return [item for item in row.output or () if item["type"] in kinds or not kinds]
+
+
+def types(row: ResponseRow) -> list[str]:
+    return [item["type"] for item in items(row)]

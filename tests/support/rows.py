@@ -18,6 +18,7 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
 from app.protocol.tasks import COUNT
 from app.protocol.usage import Usage
+from app.queue.message import Priority
 from app.store import retention
 from app.store.context.size import find_previous
 from app.store.database import Database
@@ -29,7 +30,7 @@ from app.store.responses.logs import Entry
 from app.store.responses.new_rows import NewResponse
 from app.store.rows import Ending, Idempotency, LargeRow, ResponseRow
 from app.store.tables import DEFAULT_PROJECT
-from tests.support.requests import stored_request
+from tests.support.requests import message, stored_request
 
 WORKER = "worker-1"
 SLOTS = 32
@@ -178,3 +179,16 @@ class Writer:
             Finish(FinishReason.STOP, Usage(1, 0, 2), counted=self.row.request["task"] == COUNT), int(now.timestamp())
         )
         return self.entry(events, (), Ending.of(self.stream.response, now))
+
+
+async def change(db: Database, response_id: str, **values: object) -> None:
+    sets = ", ".join(f"{name} = :{name}" for name in values)
+    async with db.autocommit() as connection:
+        await connection.execute(text(f"UPDATE responses SET {sets} WHERE id = :id"), {**values, "id": response_id})
+
+
+async def in_foreground(db: Database, words: str, **request: Any) -> str:
+    """A foreground response that was sent to the foreground places."""
+    response_id = await queued(db, input=[message(words)], **request)
+    await change(db, response_id, priority=Priority.FOREGROUND.value, foreground_place=True)
+    return response_id

@@ -165,3 +165,9 @@ def longhaul(*args: str, env: dict[str, str] | None = None) -> subprocess.Comple
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
+
+
+def one_line(result: subprocess.CompletedProcess[str]) -> str:
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    return lines[0]

@@ -16,8 +16,10 @@ from standardwebhooks import Webhook
 
 from app.fetching.resolving import Resolve
 from app.metrics.instruments import MaintenanceMetrics
+from app.protocol.status import Status
 from app.store.database import Database
 from app.store.keys import SharedSealer
+from app.store.responses import queued as many
 from app.store.roles.rights import MAINTENANCE
 from app.store.sealing import SealedKind
 from app.store.tables import DEFAULT_PROJECT
@@ -28,6 +30,7 @@ from app.webhooks.sender import Sender
 from app.webhooks.signing import hint_of, secret_of
 from tests.support.little_web import Answer, Asked, LittleWeb
 from tests.support.roles import as_role
+from tests.support.rows import queued
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 TYPES = ["response.completed", "response.failed", "response.cancelled", "response.incomplete", "batch.completed"]
@@ -116,3 +119,11 @@ async def make_due(db: Database) -> None:
     """Whatever waits for another try is due now."""
     statement = "UPDATE webhook_deliveries SET due_at = now() WHERE due_at IS NOT NULL AND sent_at IS NULL"
     await db.execute(text(statement))
+
+
+async def ended(db: Database, count: int, project: str = DEFAULT_PROJECT) -> list[str]:
+    """So many background responses that were cancelled in one statement; returns their ids, sorted."""
+    ids = [await queued(db, project=project, background=True) for _ in range(count)]
+    async with db.begin() as connection:
+        assert len(await many.end(connection, ids, Status.CANCELLED)) == count
+    return sorted(ids)

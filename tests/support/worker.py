@@ -235,3 +235,16 @@ async def _stop(made: Worker) -> None:
     if made.jobs:  # those that the engine's end ends release their responses, and need their connections
         await asyncio.wait(made.jobs, timeout=PATIENCE_SECONDS)
     await made.mcp_sessions.close()
+
+
+SLOW = {"tokens_per_second": 300.0}
+
+
+async def committed(db: Database, response_id: str, events: int, job: Job | None = None) -> None:
+    """Waits until the log has that many events, or until the job has ended."""
+
+    async def enough() -> bool:
+        has_ended = job is not None and job.task.done()
+        return has_ended or len(await events_of(db, response_id)) >= events
+
+    await until(enough, what=f"{events} events of {response_id}")

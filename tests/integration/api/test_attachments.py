@@ -20,9 +20,8 @@ from app.files import attachments, downloads, pdf_program
 from app.killable.jobs import KillableProgram
 from app.store.database import Database
 from config.models import ModelCatalog
-from tests.integration.api.test_files import uploaded
 from tests.support import pdfs
-from tests.support.api import MODEL, Api, served, serving, settings_for
+from tests.support.api import MODEL, Api, served, serving, settings_for, uploaded
 from tests.support.attached import said, shown
 from tests.support.batches import Carried, created, ended, line, lines_of
 from tests.support.little_web import Answer, Asked, LittleWeb, redirect

@@ -12,8 +12,7 @@ from app.responses.create import continuation
 from app.responses.create.references import MAX_REFERENCES
 from app.store.database import Database
 from tests.integration.api.common import change, sdk_of
-from tests.integration.api.test_websocket import events
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api import MODEL, Api, events, serving, settings_for
 from tests.support.logs import row_of
 from tests.support.player import Player, ids
 

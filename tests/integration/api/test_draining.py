@@ -16,8 +16,8 @@ from app.api.connection import http
 from app.api.shutdown import REPEAT_SECONDS
 from app.store.database import Database
 from tests.integration.api.common import creation, event_of, socket_of
-from tests.integration.api.test_leaving import ApiProcess
 from tests.support.api import MODEL, Api, client_of, serving, settings_for
+from tests.support.api_process import ApiProcess
 from tests.support.logs import row_of
 from tests.support.player import Player, one
 from tests.support.waiting import until

@@ -36,8 +36,8 @@ from app.store.files.parts import BLOCK_BYTES, PartWriter
 from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
 from tests.integration.api.common import change, count
-from tests.integration.api.test_leaving import ApiProcess
-from tests.support.api import Api, serving
+from tests.support.api import Api, serving, uploaded
+from tests.support.api_process import ApiProcess
 from tests.support.roles import as_role
 from tests.support.stored import counted, stored
 from tests.support.tenants import Tenant, as_caller, tenant
@@ -75,10 +75,6 @@ MEMORY_BYTES = 64 * 2**20
 def random_bytes(size: int) -> bytes:
     """Random, and always the same."""
     return random.Random(size).randbytes(size)
-
-
-async def uploaded(client: Client, data: bytes = b"Hello!", name: str = "a.txt", **more: Any) -> Any:
-    return await client.files.create(file=(name, data), purpose=more.pop("purpose", "user_data"), **more)
 
 
 async def disposed(api: Api, disposition: str, headers: str = "") -> httpx.Response:

@@ -11,7 +11,6 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from app.local.ports import free_port
 from app.protocol.status import Status
 from app.queue.publisher import TaskQueue
 from app.store.database import Database, StoreUnavailable
@@ -19,12 +18,11 @@ from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api_process import ApiProcess
 from tests.support.batches import has_responses
-from tests.support.celery_processes import ForkedProcess
 from tests.support.logs import row_of
 from tests.support.player import Player, ids, one
 from tests.support.rows import alive
-from tests.support.scripted import models_of
 from tests.support.waiting import until
 
 
@@ -150,31 +148,6 @@ async def test_a_response_whose_client_leaves_while_postgres_is_away_is_cancelle
     await asyncio.to_thread(services.postgres.start)
     for response_id in responses:
         await cancelled(db, response_id)
-
-
-class ApiProcess(ForkedProcess):
-    """`longhaul api` as its own process."""
-
-    def __init__(self, services: Any, home: Path, **env: str) -> None:
-        self.port = free_port()
-        models = home / "models.toml"
-        models.write_text(models_of(MODEL))
-        urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
-        places = {"LONGHAUL_MODELS": str(models), "LONGHAUL_HOME": str(home), "LONGHAUL_PORT": str(self.port)}
-        super().__init__(["api"], {**urls, **places, **env}, home / "api.txt")
-
-    async def started(self, client: httpx.AsyncClient) -> None:
-        async def alive() -> bool:
-            assert self.is_running, self.text
-            try:
-                return (await client.get("/health/live")).status_code == 200
-            except httpx.TransportError:
-                return False
-
-        await until(alive, what="the API process")
-
-    async def ended(self) -> int:
-        return await asyncio.to_thread(self.wait)
 
 
 async def test_ctrl_c_ends_open_streams_and_the_process(services: Any, db: Database, tmp_path: Path) -> None:

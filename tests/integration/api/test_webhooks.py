@@ -22,13 +22,12 @@ from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from app.webhooks import feed, sender, service
 from tests.integration.api.common import error_of, sdk_of
-from tests.integration.store.test_webhooks import ended
 from tests.support.api import Api
 from tests.support.little_web import LittleWeb
 from tests.support.player import Player
 from tests.support.tenants import Tenant, as_caller, tenant
 from tests.support.waiting import until
-from tests.support.webhooks import LOOPBACK, Receiver, deliverer, delivering, rows
+from tests.support.webhooks import LOOPBACK, Receiver, deliverer, delivering, ended, rows
 
 SETTINGS = {"auth": "keys", "webhook_networks": LOOPBACK}
 COMPLETED = ["response.completed", "response.cancelled"]

@@ -18,14 +18,13 @@ from app.store.context.contents import context_items
 from app.store.database import Database
 from tests.integration.api.common import answer_to, creation, event_of, rest_of, sdk_of, socket_of
 from tests.support import grammar
-from tests.support.api import MODEL, Api
+from tests.support.api import FINAL, MODEL, Api, events
 from tests.support.logs import row_of
 from tests.support.player import Player, ids, one
 from tests.support.waiting import until
 
 Json = dict[str, Any]
 
-FINAL = ("response.completed", "response.incomplete", "response.failed", "error")
 SETTINGS = {"max_body_bytes": 20_000}
 
 
@@ -40,14 +39,6 @@ async def socket(api: Api) -> AsyncIterator[AsyncResponsesConnection]:
 async def raw(api: Api) -> AsyncIterator[ClientConnection]:
     async with socket_of(api) as connection:
         yield connection
-
-
-async def events(socket: AsyncResponsesConnection, kinds: tuple[str, ...] = FINAL) -> list[Json]:
-    """Returns the events up to the first one of these kinds."""
-    seen: list[Json] = []
-    while not seen or seen[-1]["type"] not in kinds:
-        seen.append(json.loads(await socket.recv_bytes()))
-    return seen
 
 
 async def turn(socket: AsyncResponsesConnection, sent: Any = "Hi", **fields: Any) -> Json:

@@ -16,7 +16,7 @@ from app.store.responses import endings
 from app.store.rows import ResponseRow
 from app.store.sealing import SealedKind
 from app.streaming.pubsub import PubSub
-from tests.support.logs import events_of, text_of, whole
+from tests.support.logs import events_of, text_of, types, whole
 from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.waiting import until
@@ -138,10 +138,6 @@ LONG = "I like tea." * 100
 ASKED: Json = {"compaction": {"threshold": 1000}}
 
 
-def types_of(row: ResponseRow) -> list[str]:
-    return [item["type"] for item in row.output or ()]
-
-
 async def test_a_long_prompt_is_compacted_before_the_answer(db: Database, pubsub: PubSub) -> None:
     items = [message("Be kind.", "system"), *talk("I am Ada.", LONG), message("/say Hello!")]
     response_id = await queued(db, input=items, max_output_tokens=10, **ASKED)
@@ -151,7 +147,7 @@ async def test_a_long_prompt_is_compacted_before_the_answer(db: Database, pubsub
         summary = await summary_of(db, row)
         told = [("system", "Be kind."), ("user", SUMMARY_HEAD + summary), ("user", "/say Hello!")]
         prompt = await w.engine.render([{"role": role, "content": said} for role, said in told], {})
-    assert types_of(row) == ["compaction", "message"]
+    assert types(row) == ["compaction", "message"]
     assert summary == f"Summary of: I am Ada. | {LONG} | /say Hello!"
     assert text_of(row) == "Hello!"
     assert row.usage is not None
@@ -170,14 +166,14 @@ async def test_a_prompt_is_not_compacted_without_need(db: Database, pubsub: PubS
         for name, items in prompts.items():
             response_id = await queued(db, input=items, **ASKED)
             assert await w.run(response_id) is Outcome.COMPLETED
-            assert types_of(await whole(db, response_id)) == ["message"], name
+            assert types(await whole(db, response_id)) == ["message"], name
 
 
 async def test_the_newest_calls_stay_with_their_outputs(db: Database, pubsub: PubSub) -> None:
     call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "id": "fco_1", "call_id": "call_1", "output": "42"}
     row = await answered(db, pubsub, input=[*talk(LONG), message("Look."), call, output], **ASKED)
-    assert types_of(row) == ["compaction", "message"]
+    assert types(row) == ["compaction", "message"]
     assert text_of(row) == "The tool said: 42"
 
 
@@ -188,7 +184,7 @@ async def test_another_worker_goes_on_within_and_behind_the_summary(db: Database
     response_id = await queued(db, input=items, **ASKED)
     before = await stopped_at(db, pubsub, has_reached(db, response_id, reached), response_id)
     row, expected = await continued(db, pubsub, response_id, undisturbed, before)
-    assert types_of(row) == ["compaction", "message"]
+    assert types(row) == ["compaction", "message"]
     assert text_of(row) == text_of(expected) == " ".join(map(str, range(1, 61)))
 
 

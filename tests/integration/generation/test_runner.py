@@ -16,26 +16,14 @@ from app.store.database import Database, StoreUnavailable
 from app.store.responses import claims, endings, logs
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
-from tests.support.logs import events_of, row_of, text_of, whole
+from tests.support.logs import row_of, text_of, whole
 from tests.support.rows import claim, queued, release_all, released
 from tests.support.waiting import until
-from tests.support.worker import Job, NoDispatcher, Worker, worker
+from tests.support.worker import SLOW, NoDispatcher, Worker, committed, worker
 from workers.engine.base import EngineDelta
 from workers.generation import suspects
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
-
-SLOW = {"tokens_per_second": 300.0}
-
-
-async def committed(db: Database, response_id: str, events: int, job: Job | None = None) -> None:
-    """Waits until the log has that many events, or until the job has ended."""
-
-    async def enough() -> bool:
-        has_ended = job is not None and job.task.done()
-        return has_ended or len(await events_of(db, response_id)) >= events
-
-    await until(enough, what=f"{events} events of {response_id}")
 
 
 async def test_a_response_runs_from_queued_to_completed(db: Database, pubsub: PubSub) -> None:

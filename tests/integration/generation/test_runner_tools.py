@@ -10,11 +10,11 @@ from app.protocol.status import Status
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
-from tests.integration.mcp.test_missing import Harmony, said_in_harmony
-from tests.support.logs import events_of, text_of, whole
+from tests.support.logs import events_of, text_of, types, whole
 from tests.support.refusals import LOCAL_OUTPUT, PATCH_OUTPUT, SHELL_OUTPUT
 from tests.support.requests import message
 from tests.support.rows import queued
+from tests.support.scripted.harmony import Harmony, said_in_harmony
 from tests.support.tool_servers import call, turns
 from tests.support.waiting import until
 from tests.support.worker import worker
@@ -44,10 +44,6 @@ async def ran(db: Database, pubsub: PubSub, status: Status = Status.COMPLETED, *
     async with worker(db, pubsub) as w:
         await w.run(response_id)
     return await whole(db, response_id, status)
-
-
-def types(row: ResponseRow) -> list[str]:
-    return [item["type"] for item in row.output or ()]
 
 
 # -- local tools -----------------------------------------------------------------------------------------------

@@ -10,14 +10,13 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.queue.message import Priority
 from app.store.database import Database
 from app.store.queue import dispatch
 from app.store.responses import claims, endings
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import queued, release_all, released
+from tests.support.rows import change, in_foreground, queued, release_all, released
 from tests.support.waiting import until
 from tests.support.worker import Job, Worker, worker
 from workers.generation import slots as slots_module
@@ -32,19 +31,6 @@ SLOTS = 4
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots_module, "STEADY_SECONDS", 0.0)
-
-
-async def change(db: Database, response_id: str, **values: object) -> None:
-    sets = ", ".join(f"{name} = :{name}" for name in values)
-    async with db.autocommit() as connection:
-        await connection.execute(text(f"UPDATE responses SET {sets} WHERE id = :id"), {**values, "id": response_id})
-
-
-async def in_foreground(db: Database, words: str, **request: Any) -> str:
-    """A foreground response that was sent to the foreground places."""
-    response_id = await queued(db, input=[message(words)], **request)
-    await change(db, response_id, priority=Priority.FOREGROUND.value, foreground_place=True)
-    return response_id
 
 
 async def full(db: Database, w: Worker, numbers: int = LONG, count: int = SLOTS) -> dict[str, Job]:

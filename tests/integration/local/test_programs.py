@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.integration.local.test_up import one_line
 from tests.support.celery_processes import ForkedProcess
 from tests.support.services import Services
-from tests.support.upping import longhaul
+from tests.support.upping import longhaul, one_line
 from tests.support.waiting import until_sync
 
 

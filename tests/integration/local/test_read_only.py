@@ -18,13 +18,12 @@ from app.access.secret import new_secret
 from app.local.ports import free_port
 from app.store.database import Database
 from config.worker_readiness import is_ready
-from tests.integration.local.test_up import one_line
 from tests.support.celery_processes import ForkedProcess
 from tests.support.forks import READ_ONLY
 from tests.support.rows import alive
 from tests.support.scripted import models_of
 from tests.support.services import Services
-from tests.support.upping import longhaul
+from tests.support.upping import longhaul, one_line
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from tests.support.forks import Forked
 from tests.support.processes import alive
 from tests.support.scripted import models_of
 from tests.support.services import open_folder
-from tests.support.upping import LONGHAUL, NAMED_SERVICES, Up, kill, longhaul
+from tests.support.upping import LONGHAUL, NAMED_SERVICES, Up, kill, longhaul, one_line
 from tests.support.waiting import until, until_sync
 
 SLEEPER = "echo $$ > {0}.tmp; mv {0}.tmp {0}.pid; exec sleep 1000"
@@ -39,12 +39,6 @@ STUBBORN = "sh -c 'trap \"\" TERM HUP INT; echo $$ > {0}.pid; while :; do sleep 
 
 def sleeper(folder: Path, name: str) -> str:
     return f"{name}: " + SLEEPER.format(folder / name) + "\n"
-
-
-def one_line(result: subprocess.CompletedProcess[str]) -> str:
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1, result.stderr
-    return lines[0]
 
 
 def everything(folder: Path) -> str:

@@ -16,8 +16,8 @@ from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from config.process import CHECKOUT
 from config.tools import McpServer
-from tests.integration.mcp.test_tools import DONE, answer, items
-from tests.support.logs import text_of
+from tests.integration.mcp.cases import DONE, answer
+from tests.support.logs import items, text_of
 from tests.support.processes import alive
 from tests.support.tool_servers import ToolProcess, call, mcp_tool
 from tests.support.waiting import until, until_sync

@@ -10,31 +10,23 @@ from app.store.context import conversations
 from app.store.context.conversations import ConversationRow
 from app.store.database import Database
 from app.store.paging import Page
-from app.store.rows import ResponseRow
 from app.store.tables import DEFAULT_PROJECT
 from app.streaming.pubsub import PubSub
-from tests.support.logs import events_of, text_of, whole
+from config.tools import McpServer
+from tests.integration.mcp.cases import DONE, answer
+from tests.support.logs import events_of, items, text_of
 from tests.support.requests import message
 from tests.support.rows import claim, queued
-from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_sessions, turns
+from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, turns
 from tests.support.worker import items_of, scripted_model, worker
 from workers.formats.builder import build_turn, plan_turn
 from workers.generation.turns.mcp_setup import listings_of
-from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
-DONE = "It said: {results}"
 
 
-def mcp_sessions(tools: ToolProcess) -> McpSessions:
-    return tool_sessions((tools.server(), tools.server("box", "python"), tools.server("web", "browser")))
-
-
-async def answer(db: Database, pubsub: PubSub, running: ToolProcess, /, *script: str, **request: Any) -> ResponseRow:
-    response_id = await queued(db, **{"input": [message(turns(*script))], **request})
-    async with worker(db, pubsub, mcp_sessions=mcp_sessions(running)) as w:
-        await w.run(response_id)
-    return await whole(db, response_id)
+def servers(tools: ToolProcess) -> tuple[McpServer, ...]:
+    return tools.server(), tools.server("box", "python"), tools.server("web", "browser")
 
 
 async def prompt(db: Database, pubsub: PubSub, response_id: str) -> str:
@@ -50,10 +42,6 @@ async def prompt(db: Database, pubsub: PubSub, response_id: str) -> str:
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 
-def items(row: ResponseRow, kind: str) -> list[Json]:
-    return [item for item in row.output or () if item["type"] == kind]
-
-
 EVERY = call("python", code="1+1") + call("browser_search", query="q") + call("tests__echo", text="e")
 EVERY_TOOL = [CODE_INTERPRETER, WEB_SEARCH, mcp_tool()]
 TOLD = ("python 1+1", "L0: q", "echo e")
@@ -62,7 +50,7 @@ TOLD = ("python 1+1", "L0: q", "echo e")
 async def test_a_chain_shows_the_model_earlier_calls_and_their_results(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    first = await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL)
+    first = await answer(db, pubsub, servers(tools), EVERY, "Done.", tools=EVERY_TOOL)
     shown = await prompt(db, pubsub, await queued(db, previous_response_id=first.id, tools=EVERY_TOOL))
     calls = shown.index('"name": "python"'), shown.index('"browser_search"'), shown.index('"tests__echo"')
     results = [shown.index(text) for text in TOLD]
@@ -77,7 +65,7 @@ async def test_a_conversation_shows_the_model_earlier_calls_too(
 ) -> None:
     await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
     where = {"conversation": {"id": "conv_1"}}
-    await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL, **where)
+    await answer(db, pubsub, servers(tools), EVERY, "Done.", tools=EVERY_TOOL, **where)
     shown = await prompt(db, pubsub, await queued(db, tools=EVERY_TOOL, **where))
     assert all(text in shown for text in TOLD)
     listed = await conversations.list_items(db, DEFAULT_PROJECT, "conv_1", Page(20))
@@ -88,15 +76,15 @@ async def test_tools_are_listed_once_in_a_chain_and_once_more_if_more_are_allowe
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     request: Json = {"tools": [mcp_tool(allowed_tools=["echo"])]}
-    first = await answer(db, pubsub, tools, "Hi", **request)
+    first = await answer(db, pubsub, servers(tools), "Hi", **request)
     second = await answer(
-        db, pubsub, tools, call("tests__echo", text="x"), DONE, previous_response_id=first.id, **request
+        db, pubsub, servers(tools), call("tests__echo", text="x"), DONE, previous_response_id=first.id, **request
     )
     assert items(first, "mcp_list_tools")
     assert not items(second, "mcp_list_tools")
     assert text_of(second) == "It said: echo x"
     request = {"tools": [mcp_tool(allowed_tools=["echo", "slow"])]}
-    third = await answer(db, pubsub, tools, "Hi", previous_response_id=second.id, **request)
+    third = await answer(db, pubsub, servers(tools), "Hi", previous_response_id=second.id, **request)
     assert [tool["name"] for tool in items(third, "mcp_list_tools")[0]["tools"]] == ["echo", "slow"]
 
 
@@ -107,7 +95,7 @@ async def test_a_failed_list_is_requested_by_the_next_response(
     response_id = await queued(db, input=[message("/say Hi")], **request)
     async with worker(db, pubsub) as w:
         await w.run(response_id)
-    second = await answer(db, pubsub, tools, "Hi", previous_response_id=response_id, **request)
+    second = await answer(db, pubsub, servers(tools), "Hi", previous_response_id=response_id, **request)
     assert items(second, "mcp_list_tools")[0]["error"] is None
 
 
@@ -124,14 +112,14 @@ def answered(request: Json, approve: bool, reason: str | None = None) -> Json:
 async def test_a_call_that_needs_approval_is_requested_and_runs_once_approved(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    first = await answer(db, pubsub, tools, call("tests__echo", text="please"), "never", **ASKING)
+    first = await answer(db, pubsub, servers(tools), call("tests__echo", text="please"), "never", **ASKING)
     assert [item["type"] for item in first.output or ()] == ["mcp_list_tools", "mcp_approval_request"]
     [request] = items(first, "mcp_approval_request")
     assert (request["server_label"], request["name"], request["arguments"]) == ("tests", "echo", '{"text": "please"}')
     assert tools.count("begun echo please") == 0
 
     input_items = [answered(request, True), message(turns("never", DONE))]
-    second = await answer(db, pubsub, tools, previous_response_id=first.id, input=input_items, **ASKING)
+    second = await answer(db, pubsub, servers(tools), previous_response_id=first.id, input=input_items, **ASKING)
     [made] = items(second, "mcp_call")
     assert (second.output or [])[0] == made
     assert (made["approval_request_id"], made["output"]) == (request["id"], "echo please")
@@ -145,10 +133,10 @@ async def test_a_call_that_needs_approval_is_requested_and_runs_once_approved(
 
 
 async def test_the_model_is_told_of_a_denied_call(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    first = await answer(db, pubsub, tools, call("tests__echo", text="denied"), "It is: {results}", **ASKING)
+    first = await answer(db, pubsub, servers(tools), call("tests__echo", text="denied"), "It is: {results}", **ASKING)
     [request] = items(first, "mcp_approval_request")
     input_items = [answered(request, False, "Too dear.")]
-    second = await answer(db, pubsub, tools, previous_response_id=first.id, input=input_items, **ASKING)
+    second = await answer(db, pubsub, servers(tools), previous_response_id=first.id, input=input_items, **ASKING)
     assert text_of(second) == "It is: The user did not allow this call. Too dear."
     assert tools.count("begun echo denied") == 0
 
@@ -156,8 +144,8 @@ async def test_the_model_is_told_of_a_denied_call(db: Database, pubsub: PubSub, 
 async def test_an_unanswered_approval_request_is_not_shown_and_not_run(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    first = await answer(db, pubsub, tools, call("tests__echo", text="open"), "never", **ASKING)
-    second = await answer(db, pubsub, tools, "Hi", previous_response_id=first.id, **ASKING)
+    first = await answer(db, pubsub, servers(tools), call("tests__echo", text="open"), "never", **ASKING)
+    second = await answer(db, pubsub, servers(tools), "Hi", previous_response_id=first.id, **ASKING)
     assert [item["type"] for item in second.output or ()] == ["message"]
     shown = await prompt(db, pubsub, await queued(db, previous_response_id=second.id, **ASKING))
     assert shown.count("open") == 2  # in the user's message, and in the tools
@@ -166,11 +154,11 @@ async def test_an_unanswered_approval_request_is_not_shown_and_not_run(
 async def test_an_approved_call_of_a_tool_that_is_no_longer_offered_is_not_made(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    first = await answer(db, pubsub, tools, call("tests__echo", text="late"), "{results}", **ASKING)
+    first = await answer(db, pubsub, servers(tools), call("tests__echo", text="late"), "{results}", **ASKING)
     [request] = items(first, "mcp_approval_request")
     theirs = [message("a"), *(first.output or ())[1:], answered(request, True)]
     fewer = {"tools": [mcp_tool(require_approval="always", allowed_tools=["slow"])]}
-    second = await answer(db, pubsub, tools, input=theirs, **fewer)
+    second = await answer(db, pubsub, servers(tools), input=theirs, **fewer)
     assert items(second, "mcp_call")[0]["status"] == "failed"
     assert tools.count("begun echo late") == 0
     assert second.status is Status.COMPLETED

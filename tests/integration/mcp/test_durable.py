@@ -15,6 +15,7 @@ from app.store.responses import endings
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.tools import McpServer
+from tests.integration.mcp.cases import DONE
 from tests.support.logs import events_of, plain, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued, release_all, released
@@ -26,7 +27,6 @@ from workers.generation.outcome import Outcome
 from workers.generation.turns.tool_calls import INTERRUPTED
 
 Json = dict[str, Any]
-DONE = "It said: {results}"
 
 
 async def asked(db: Database, *script: str, **request: Any) -> str:

@@ -8,16 +8,13 @@ from typing import Any
 from app.aio import BackgroundTasks
 from app.local.ports import free_port
 from app.store.database import Database
-from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.tools import McpServer
+from tests.integration.mcp.cases import answer
 from tests.support.browser_server import browser_server
-from tests.support.logs import text_of, whole
+from tests.support.logs import text_of
 from tests.support.python_server import python_server
-from tests.support.requests import message
-from tests.support.rows import queued
-from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, call, tool_sessions, turns
-from tests.support.worker import worker
+from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, call
 from workers.formats.calls.hosted import HostedCall
 from workers.mcp.results import ResultOptions
 from workers.mcp.toolbox import Toolbox
@@ -28,13 +25,6 @@ CELL = HostedCall("python", "", "python", None, "python")
 PAGE = "<html><head><title>Tall</title></head><body><p>Everest is 8849 m high.</p></body></html>"
 
 
-async def answer(db: Database, pubsub: PubSub, server: McpServer, *script: str, **request: Any) -> ResponseRow:
-    response_id = await queued(db, input=[message(turns(*script))], **request)
-    async with worker(db, pubsub, mcp_sessions=tool_sessions((server,))) as w:
-        await w.run(response_id)
-    return await whole(db, response_id)
-
-
 async def test_python_keeps_its_names_from_call_to_call_of_a_response_and_no_longer(
     db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
@@ -42,11 +32,11 @@ async def test_python_keeps_its_names_from_call_to_call_of_a_response_and_no_lon
     request: Json = {"tools": [CODE_INTERPRETER], "include": ["code_interpreter_call.outputs"]}
     with python_server(tmp_path / "python.log") as python:
         server = McpServer("python", "python", python.url)
-        row = await answer(db, pubsub, server, *script, **request)
+        row = await answer(db, pubsub, (server,), *script, **request)
         assert text_of(row).strip() == "So x is 42"
         _, printed, _ = row.output or []
         assert printed["outputs"][0]["logs"].strip() == "x is 42"
-        row = await answer(db, pubsub, server, call("python", code="x"), "So {results}", **request)
+        row = await answer(db, pubsub, (server,), call("python", code="x"), "So {results}", **request)
         assert "NameError" in text_of(row)
         assert [item["status"] for item in row.output or ()] == ["completed", "completed"]
 
@@ -70,10 +60,10 @@ async def test_a_page_is_found_opened_and_cited(db: Database, pubsub: PubSub, tm
     script = (call("browser_search", query="everest"), call("browser_open", id=0), "It is 8849 m high【1†L1-L3】.")
     with browser_server(tmp_path / "browser.log", "--backend", "folder", "--folder", str(folder)) as browser:
         server = McpServer("browser", "browser", browser.url)
-        row = await answer(db, pubsub, server, *script, tools=[WEB_SEARCH])
+        row = await answer(db, pubsub, (server,), *script, tools=[WEB_SEARCH])
         for domains, found in ((["folder.test"], "completed"), (["example.com"], "failed")):
             asked = {**WEB_SEARCH, "filters": {"allowed_domains": domains}}
-            limited = await answer(db, pubsub, server, call("browser_search", query="everest"), "So.", tools=[asked])
+            limited = await answer(db, pubsub, (server,), call("browser_search", query="everest"), "So.", tools=[asked])
             assert [item["status"] for item in limited.output or ()] == [found, "completed"]
     search, opened, reply = row.output or []
     assert (search["action"]["type"], search["action"]["query"]) == ("search", "everest")

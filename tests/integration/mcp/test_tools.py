@@ -16,11 +16,12 @@ from app.protocol.status import Status
 from app.protocol.tasks import COUNT
 from app.store.database import Database
 from app.store.keys import SharedSealer
-from app.store.rows import PromptSource, ResponseRow
+from app.store.rows import PromptSource
 from app.store.sealing import seal_headers
 from app.streaming.pubsub import PubSub
 from config.tools import McpServer
-from tests.support.logs import events_of, text_of, whole
+from tests.integration.mcp.cases import DONE, FUNCTION, answer
+from tests.support.logs import events_of, items, text_of, types, whole
 from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.tool_servers import (
@@ -40,32 +41,6 @@ from workers.generation.turns.tool_calls import TOO_MANY
 from workers.mcp import session
 
 Json = dict[str, Any]
-DONE = "It said: {results}"
-FUNCTION = {"type": "function", "name": "mine", "parameters": None, "strict": None, "description": None}
-
-
-async def answer(
-    db: Database,
-    pubsub: PubSub,
-    servers: tuple[McpServer, ...],
-    *script: str,
-    status: Status = Status.COMPLETED,
-    result_bytes: int = 65536,
-    **request: Any,
-) -> ResponseRow:
-    """A response whose scripted model answers with these turns, each after the results of the one before."""
-    response_id = await queued(db, **{"input": [message(turns(*script))], **request})
-    async with worker(db, pubsub, mcp_sessions=tool_sessions(servers, result_bytes)) as w:
-        await w.run(response_id)
-    return await whole(db, response_id, status)
-
-
-def items(row: ResponseRow, *kinds: str) -> list[Json]:
-    return [item for item in row.output or () if item["type"] in kinds or not kinds]
-
-
-def types(row: ResponseRow) -> list[str]:
-    return [item["type"] for item in items(row)]
 
 
 # -- kinds of calls --------------------------------------------------------------------------------------------

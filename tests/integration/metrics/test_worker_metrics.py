@@ -6,11 +6,10 @@ import pytest
 
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
-from tests.integration.generation.test_runner import SLOW, committed
 from tests.support.logs import whole
 from tests.support.rows import queued
 from tests.support.scrapes import Scrape, scrape_of
-from tests.support.worker import Worker, worker
+from tests.support.worker import SLOW, Worker, committed, worker
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 

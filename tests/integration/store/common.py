@@ -19,7 +19,9 @@ from app.store.responses import logs
 from app.store.responses.inserts import Inserter
 from app.store.responses.logs import Entry
 from app.store.responses.new_rows import NewResponse
+from app.store.rows import ResponseRow
 from app.store.tables import DEFAULT_PROJECT
+from tests.support.requests import message
 from tests.support.rows import Writer, claimed
 from tests.support.waiting import until
 
@@ -94,3 +96,8 @@ async def conversation(
     row = ConversationRow(conversation_id, project, {}, datetime.now(UTC))
     await conversations.create(db, row, [NewItem.of(item) for item in items])
     return row.id
+
+
+async def turn(db: Database, said: str, answer: str, **request: Any) -> ResponseRow:
+    """A finished response to one message."""
+    return (await answered(db, answer, input=[message(said)], **request)).row

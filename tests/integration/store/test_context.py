@@ -9,15 +9,9 @@ import pytest
 from app.store.context.contents import ContextGone, chain_items, context_items
 from app.store.database import Database
 from app.store.responses import endings
-from app.store.rows import ResponseRow
-from tests.integration.store.common import answered, conversation, sql
+from tests.integration.store.common import conversation, sql, turn
 from tests.support.requests import message
 from tests.support.rows import claimed
-
-
-async def turn(db: Database, said: str, answer: str, **request: Any) -> ResponseRow:
-    """A finished response to one message."""
-    return (await answered(db, answer, input=[message(said)], **request)).row
 
 
 def texts(items: list[dict[str, Any]]) -> list[str]:

@@ -10,8 +10,7 @@ import pytest
 from app.store.context.contents import chain_items
 from app.store.context.size import ContextSize, ConversationSize, conversation_size, find_previous
 from app.store.database import Database
-from tests.integration.store.common import conversation, sql
-from tests.integration.store.test_context import turn
+from tests.integration.store.common import conversation, sql, turn
 from tests.support.requests import message
 from tests.support.rows import claimed
 from tests.support.worker import items_of

@@ -15,9 +15,9 @@ from app.store.operations import snapshot
 from app.store.queue import drains, pauses
 from app.store.responses import claims
 from tests.integration.store.common import sql
-from tests.integration.store.test_webhooks import ended as end_at_once
 from tests.support.rows import alive, claim, claimed, queued, release_all
 from tests.support.waiting_rows import QUEUE, end, waiting, weigh
+from tests.support.webhooks import ended as end_at_once
 from tests.support.webhooks import endpoint
 
 RETENTION = 3600.0

@@ -27,7 +27,7 @@ from tests.integration.store.common import answered, begun, last_of, scalar, sql
 from tests.support.costs import meters
 from tests.support.roles import as_role
 from tests.support.rows import queued
-from tests.support.webhooks import endpoint, make_due, rows
+from tests.support.webhooks import ended, endpoint, make_due, rows
 
 LEASE = 60.0
 KEPT = 3600.0
@@ -44,14 +44,6 @@ async def fail(db: Database, claimed: Claimed, delay: float | None = 300.0, disa
 
 async def deliver(db: Database, claimed: Claimed) -> None:
     await deliveries.note(as_role(db, MAINTENANCE), claimed, {"at": 1}, Noted("delivered", None, None))
-
-
-async def ended(db: Database, count: int, project: str = DEFAULT_PROJECT) -> list[str]:
-    """So many background responses that were cancelled in one statement; returns their ids, sorted."""
-    ids = [await queued(db, project=project, background=True) for _ in range(count)]
-    async with db.begin() as connection:
-        assert len(await many.end(connection, ids, Status.CANCELLED)) == count
-    return sorted(ids)
 
 
 async def disable(db: Database, disabled: bool) -> EndpointRow | None:

@@ -28,12 +28,11 @@ from app.webhooks import sender
 from app.webhooks.deliverer import Deliverer
 from app.webhooks.signing import secret_of
 from tests.integration.store.common import answered, sql
-from tests.integration.store.test_webhooks import ended
 from tests.support.little_web import Answer, LittleWeb, redirect
 from tests.support.player import Player
 from tests.support.rows import alive, queued
 from tests.support.waiting import until
-from tests.support.webhooks import LOOPBACK, Receiver, deliverer, delivering, endpoint, make_due, rows
+from tests.support.webhooks import LOOPBACK, Receiver, deliverer, delivering, ended, endpoint, make_due, rows
 
 
 @pytest.fixture

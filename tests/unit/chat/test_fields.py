@@ -12,7 +12,7 @@ from openai.types.chat import CompletionCreateParams
 from app.chat.request import REFUSED, SAME, CreateChatCompletion
 from app.chat.translation import chat_request
 from app.protocol.errors import InvalidRequest
-from tests.unit.docs.test_protocol_page import table
+from tests.support.pages import table
 
 PLAIN: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello!"}]}
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from config.models import ModelCatalog, Upstream, load_models, require_folders
+from config.models import Upstream, load_models, require_folders
 from config.settings import ConfigError
+from tests.unit.config.cases import NAMED, catalog, check_complaints
 
-
-def catalog(folder: Path, text: str) -> ModelCatalog:
-    (folder / "models.toml").write_text(text)
-    return load_models(folder / "models.toml")
-
-
-NAMED = '[[models]]\nname = "m"\npath = "x"\n'
 OTHER = '[[models]]\nname = "n"\npath = "y"\n'
 
 
@@ -67,16 +60,6 @@ WRONG = [
     (f'{NAMED}adapters = [{{name = "m", path = "y"}}]', "two models have the name 'm'"),
     (f'{NAMED}queue = "q"\n{OTHER}queue = "q"', "two models have the queue 'q'"),
 ]
-
-
-def check_complaints(folder: Path, wrong: Sequence[tuple[str, str]]) -> None:
-    for text, complaint in wrong:
-        with pytest.raises(ConfigError) as caught:
-            catalog(folder, text)
-        message = str(caught.value)
-        assert message.startswith(f"LONGHAUL_MODELS: {folder}/models.toml")
-        assert complaint in message
-        assert "\n" not in message and "hunter2" not in message
 
 
 def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from config.tools import (
     server_of_kind,
     servers_of_variable,
 )
-from tests.unit.config.test_models import NAMED, catalog, check_complaints
+from tests.unit.config.cases import NAMED, catalog, check_complaints
 
 URL = 'url = "http://127.0.0.1:1/mcp"\n'
 

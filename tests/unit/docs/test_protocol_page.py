@@ -17,7 +17,8 @@ from app.protocol.response import error_object
 from config.models import ModelCatalog
 from config.process import CHECKOUT
 from config.settings import load_settings
-from tests.unit.protocol.requests.test_fields import openai_fields
+from tests.support.pages import table
+from tests.support.sdk import openai_fields
 from workers.engine.base import EngineError
 from workers.generation.turns.compaction import SummaryCut
 from workers.generation.turns.inputs import ContextLost
@@ -25,13 +26,6 @@ from workers.generation.turns.inputs import ContextLost
 PAGE = (CHECKOUT / "docs" / "protocol.md").read_text(encoding="utf-8")
 ADMIN_PAGE = (CHECKOUT / "docs" / "admin.md").read_text(encoding="utf-8")
 OPERATOR_PAGE = (CHECKOUT / "docs" / "operator.md").read_text(encoding="utf-8")
-
-
-def table(heading: str, page: str = PAGE) -> list[list[str]]:
-    """The rows of the first table under a heading."""
-    section = page.split(f"# {heading}\n", 1)[1].split("\n#", 1)[0]
-    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
 def all_of(kind: type[Any]) -> list[type[Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from app.protocol.events.deltas import Compacting
 from tests.support.requests import call, message, output, reasoning, stored_request
-from tests.unit.formats.harmony.test_parser import tokens_of
+from tests.unit.formats.harmony.cases import tokens_of
 from workers.formats.answer import AnswerRules
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.summary import INSTRUCTION, SummaryParser, newest_items, summary_items, summary_request

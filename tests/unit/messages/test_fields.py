@@ -32,7 +32,7 @@ from app.messages import blocks, tools
 from app.messages.request import HINTS, REFUSED, SAME, CountMessageTokens, CreateMessage, OutputConfig, Thinking
 from app.messages.translation import count_request, messages_request
 from app.protocol.errors import InvalidRequest
-from tests.unit.docs.test_protocol_page import table
+from tests.support.pages import table
 
 Json = dict[str, Any]
 

@@ -25,8 +25,7 @@ from app.scheduling.decisions import (
 from app.scheduling.loads import Load, kept_of, most_foreground_of
 from app.scheduling.order import Flow, WaitingFlow
 from app.scheduling.placement import Candidate
-from tests.unit.scheduling.test_order import CLASSES, flow, flows
-from tests.unit.scheduling.test_placement import loads
+from tests.unit.scheduling.cases import CLASSES, flow, flows, loads
 
 LIVE, WORK = Priority.FOREGROUND, Priority.BACKGROUND
 

@@ -9,7 +9,7 @@ from app.queue.message import FOREGROUND, Priority
 from app.scheduling.decisions import Arrival, QueueState, Sending, at_once
 from app.scheduling.loads import Load
 from app.scheduling.placement import Candidate
-from tests.unit.scheduling.test_placement import loads
+from tests.unit.scheduling.cases import loads
 
 arriving = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(list(Priority))), max_size=30)
 paused = st.sets(st.sampled_from(["a", "b", None]))

@@ -9,13 +9,8 @@ from hypothesis import strategies as st
 
 from app.scheduling.loads import Load
 from app.scheduling.placement import SURPLUS, Candidate, places, preferred
+from tests.unit.scheduling.cases import NODES, loads
 
-NODES = "abcd"
-loads = st.lists(
-    st.builds(Load, st.sampled_from(NODES), st.integers(1, 40), st.integers(0, 40), st.integers(0, 8)),
-    max_size=len(NODES),
-    unique_by=lambda load: load.node,
-)
 wishes = st.lists(
     st.tuples(st.sampled_from([None, *NODES]), st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))), max_size=60
 )

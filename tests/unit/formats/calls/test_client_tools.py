@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, ToolSearch
 from tests.support.requests import message, stored_request
 from tests.support.worker import scripted_model
-from tests.unit.formats.calls.test_tools import prompt_of
+from tests.unit.formats.calls.cases import prompt_of
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice

@@ -8,7 +8,7 @@ import pytest
 
 from app.protocol.events.deltas import CallArguments, CallStart, ToolSearch
 from tests.support.requests import stored_request
-from tests.unit.formats.calls.test_tools import prompt_of
+from tests.unit.formats.calls.cases import prompt_of
 from workers.formats.calls.client_tools import ClientTools, client_tools_of
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.router import CallableTools, CallRouter

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.support.requests import stored_request
-from tests.support.worker import scripted_model
-from workers.engine import make_engine
+from tests.unit.formats.calls.cases import prompt_of
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
-from workers.formats.builder import build_turn, plan_turn
 from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 from workers.formats.calls.tools import Tools, as_functions, output_spec_of, tools_of
-from workers.formats.turn import PastTurn
 
 Json = dict[str, Any]
 
@@ -98,15 +94,6 @@ def test_the_output_spec_has_what_the_request_asks_of_its_output() -> None:
         {**request, "extra": {**extra, "include_stop_str_in_output": True}}, tools_of(request), {}
     )
     assert shown_stop.stop_tokens == ()
-
-
-async def prompt_of(request: Json, *items: Json, past: Sequence[PastTurn] = ()) -> str:
-    """The prompt of the scripted engine, without its special tokens."""
-    engine = make_engine(scripted_model())
-    await engine.start()
-    shown = items or request["input"]
-    turn = await build_turn(await plan_turn(engine, scripted_model(), request, shown, past, 0, {}), shown)
-    return bytes(token for token in turn.prompt if token < 256).decode()
 
 
 async def test_a_tool_that_no_grammar_can_forbid_is_not_shown() -> None:

@@ -26,8 +26,7 @@ from openai_harmony import (
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, McpArguments, McpStart
 from app.protocol.types import Json
 from tests.support.requests import message, output, reasoning
-from tests.unit.formats.harmony.test_parser import HOSTED, RULES, parsed, tokens_of
-from tests.unit.formats.harmony.test_prompt import CITY, DAY, called, text_of
+from tests.unit.formats.harmony.cases import CITY, DAY, HOSTED, RULES, called, parsed, text_of, tokens_of
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,35 +29,17 @@ from app.protocol.events.deltas import (
     WholeCall,
 )
 from app.protocol.hosted_kinds import WEB_SEARCH
-from config.server_kind import ServerKind
 from tests.support.deltas import fed
+from tests.unit.formats.harmony.cases import DOTTED, RULES, parsed, parser, tokens_of, whole
 from workers.engine import harmony_vocabulary as harmony
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.client_tools import ClientName
-from workers.formats.calls.hosted import HostedTool
 from workers.formats.calls.router import CallableTools
 from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.reader import messages_in
 from workers.formats.turn import Parsed
 
-
-def tool(name: str, kind: ServerKind, label: str | None = None, **more: Any) -> HostedTool:
-    return HostedTool(name, kind, label, name.split(".")[-1], None, {}, "tools[0]", **more)
-
-
-HOSTED = {
-    "python": tool("python", "python"),
-    "browser.search": tool("browser.search", "browser"),
-    "browser.open": tool("browser.open", "browser"),
-    "library.find": tool("library.find", "mcp", "library"),
-    "library.lend": tool("library.lend", "mcp", "library", needs_approval=True),
-}
-DOTTED = frozenset({"fs.read_file", "functions.f.g", "python.run", "browser.open"})
-"""Names that clients may give to functions, although harmony's own names have dots too."""
-RULES = AnswerRules(
-    tools=CallableTools(functions=frozenset({"f", "g"}) | DOTTED, custom=frozenset({"c", "c.d"}), hosted=HOSTED)
-)
 NESTED = AnswerRules(
     tools=CallableTools(
         functions=frozenset({"f", "agents__f"}),
@@ -66,7 +47,6 @@ NESTED = AnswerRules(
         names={"agents__f": ClientName("agents", "f"), "agents__c": ClientName("agents", "c")},
     )
 )
-SOURCES: dict[str, Any] = {"1": {"url": "https://x.test/a", "title": "A"}}
 
 ONE = '{"a":1}'
 A = "<|channel|>analysis<|message|>"
@@ -162,25 +142,6 @@ SAID: list[tuple[str, list[Delta]]] = [
     (f"{F}It【1†L3】 is【9†L3】.<|return|>", [answer("It【1†L3】"), CITED, answer(" is【9†L3】.")]),
 ]
 by_sample = pytest.mark.parametrize(("text", "expected"), SAID, ids=[text[:60] for text, _ in SAID])
-
-
-def tokens_of(text: str) -> list[int]:
-    tokens: list[int] = harmony.encoding().encode(text, allowed_special="all")
-    return tokens
-
-
-def parser(rules: AnswerRules = RULES, end_tokens: frozenset[int] = frozenset()) -> HarmonyParser:
-    return HarmonyParser(replace(rules, sources=SOURCES), end_tokens)
-
-
-def parsed(tokens: Sequence[int], rules: AnswerRules = RULES, *, cut: bool = False) -> Parsed:
-    made = parser(rules)
-    said = made.feed(tokens)
-    return whole(said + made.flush(cut=cut))
-
-
-def whole(said: Parsed) -> Parsed:
-    return Parsed(merge_deltas(said.deltas), said.tokens)
 
 
 @by_sample

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.support.requests import call, message, output, reasoning
-from tests.unit.formats.harmony.test_parser import tokens_of
+from tests.unit.formats.harmony.cases import CITY, DAY, called, text_of, tokens_of
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong
 from workers.engine.output_format import Tool
@@ -22,25 +21,14 @@ from workers.formats.turn import PastTurn
 
 Json = dict[str, Any]
 
-DAY = 1754438400  # 2025-08-06
-CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Tool("get_weather", "The weather.", CITY, False, "tools[0]")
 FIND = Tool("find", "Finds a book.", CITY, False, "tools[1]")
-
-
-def text_of(tokens: Sequence[int]) -> str:
-    text: str = harmony.encoding().decode(tokens)
-    return text
 
 
 def said(*items: Json, **preface: Any) -> str:
     """The prompt without the system message and the opening of the model's turn."""
     text = text_of(Conversation(Preface(DAY, **preface), items).tokens())
     return text.split("<|end|>", 1)[1].removesuffix("<|start|>assistant")
-
-
-def called(name: str = "get_weather", arguments: str = '{"city":"Paris"}', call_id: str = "call_1") -> Json:
-    return call(name, arguments, call_id)
 
 
 def test_an_output_that_nothing_called_for_is_a_result_of_its_tool() -> None:

@@ -9,8 +9,6 @@ import pytest
 from app.protocol.events import frames
 from app.protocol.events.deltas import (
     Approval,
-    CallArguments,
-    CallStart,
     CodeStart,
     CodeText,
     Delta,
@@ -20,7 +18,6 @@ from app.protocol.events.deltas import (
     Listing,
     McpArguments,
     McpStart,
-    Reasoning,
     Text,
     ToolEnded,
     TurnEnd,
@@ -37,27 +34,6 @@ from tests.support.deltas import fed, play
 Event = dict[str, Any]
 
 SEARCH = {"type": "search", "query": "x"}
-RICH: list[Delta] = [
-    Listing("docs"),
-    Listing("wiki"),
-    Listed(1, ({"name": "read", "input_schema": {}},)),
-    Listed(0, (), "down"),
-    Reasoning("hm"),
-    CodeStart("python"),
-    CodeText("1 +"),
-    CodeText(" 1"),
-    McpStart("wiki", "read"),
-    McpArguments("{}"),
-    WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}),
-    Approval("wiki", "write", "{}"),
-    CallStart("f"),
-    CallArguments("{}"),
-    TurnEnd(),
-    ToolEnded(5, False, {}),
-    ToolEnded(3, True, {"outputs": [{"type": "logs", "logs": "2"}]}),
-    ToolEnded(4, True, {"output": "text", "error": None}),
-    Text("Two."),
-]
 
 
 def kinds(events: list[Event]) -> list[str]:

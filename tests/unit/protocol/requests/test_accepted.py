@@ -17,7 +17,7 @@ from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from app.protocol.response import response_object
 from app.protocol.tasks import COMPACT
-from tests.support.deltas import play
+from tests.support.deltas import RICH, play
 from tests.support.refusals import (
     ADDED,
     APPROVAL,
@@ -49,7 +49,6 @@ from tests.support.refusals import (
     WEB_CALL,
 )
 from tests.support.requests import parse_request
-from tests.unit.protocol.events.test_hosted_actions import RICH
 
 Json = dict[str, Any]
 

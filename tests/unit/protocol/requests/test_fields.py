@@ -7,7 +7,7 @@ import typing
 from typing import Any
 
 import pytest
-from openai.types.responses import ResponseCreateParams, ResponseIncludable
+from openai.types.responses import ResponseIncludable
 
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
@@ -17,6 +17,7 @@ from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from app.protocol.requests.fields import MAX_OPAQUE_BYTES
 from app.protocol.response import response_object
 from tests.support.requests import parse_request
+from tests.support.sdk import openai_fields
 
 PLAIN = {"model": "m", "input": "Hello!"}
 
@@ -29,12 +30,6 @@ def error(**fields: Any) -> ErrorObject:
     with pytest.raises(InvalidRequest) as caught:
         parse(**fields)
     return caught.value.error
-
-
-def openai_fields() -> set[str]:
-    """The fields of every variant of openai's ResponseCreateParams."""
-    variants = typing.get_args(ResponseCreateParams)
-    return {name for variant in variants for name in variant.__annotations__}
 
 
 def test_the_fields_are_those_of_the_openai_package_and_documented_extras() -> None:

@@ -15,7 +15,7 @@ from app.protocol.requests.bodies.conversation import CreateItems
 from app.protocol.requests.validation import validate
 from tests.support.refusals import CALL, OUTPUT, PATCH_OUTPUT, SHELL_CALL, SHELL_OUTPUT, TRIGGER
 from tests.support.requests import parse_request
-from tests.unit.protocol.requests.test_tools import kinds_of
+from tests.support.sdk import kinds_of
 
 Json = dict[str, Any]
 

@@ -7,7 +7,6 @@ from typing import Any, get_args
 import orjson
 import pytest
 from openai.types.responses import ToolChoiceTypesParam, ToolParam
-from pydantic import TypeAdapter
 
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.hosted_kinds import KIND_OF_TOOL
@@ -24,6 +23,7 @@ from app.protocol.response import response_object
 from config.settings import ConfigError, OmittableTool, load_settings
 from tests.support.refusals import ADDED, CALL, CUSTOM, FOUND, FUNCTION, IMAGE, SEARCHED
 from tests.support.requests import parse_request
+from tests.support.sdk import kinds_of
 
 Json = dict[str, Any]
 
@@ -33,18 +33,6 @@ TAKEN = {"function", "custom", "namespace", "tool_search", *LOCAL_TOOLS, *KIND_O
 
 def stored(**fields: Any) -> Json:
     return parse_request(orjson.dumps({"model": "m", "input": "x", **fields})).stored("resp_1", {})
-
-
-def kinds_of(union: Any) -> set[str]:
-    """The `type`s of the members of a union of typed dicts."""
-    schema = TypeAdapter(union).json_schema()
-    found: set[str] = set()
-    for member in schema.get("oneOf") or schema.get("anyOf") or [schema]:
-        shape = schema["$defs"][member["$ref"].rsplit("/", 1)[-1]] if "$ref" in member else member
-        kind = shape["properties"]["type"]
-        options = kind.get("anyOf", [kind])
-        found |= {name for option in options for name in option.get("enum", [option.get("const")]) if name}
-    return found
 
 
 def test_the_types_of_tools_and_choices_are_those_of_the_openai_package() -> None:
