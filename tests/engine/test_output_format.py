@@ -91,7 +91,7 @@ def format_of(tokenizer: Any, reasoning: str | None, tools: str | None, called: 
     formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None, Passing())
     function = Tool(called, None, WEATHER["parameters"], False, "tools[0]")
     spec = OutputSpec(tools=(function,) if tools else (), choice=ToolChoice.AUTO if tools else ToolChoice.NONE)
-    return formats._make(spec, Parts())
+    return formats.make(spec, Parts())
 
 
 def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None, called: str = "get_weather") -> ChatParser:

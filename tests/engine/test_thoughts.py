@@ -73,7 +73,7 @@ def format_of(tokenizer: Any, switches: int, reasoning: str | None, guessed: fro
     formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None, Passing())
     function = Tool("get_weather", None, WEATHER["parameters"], False, "tools[0]")
     spec = OutputSpec(tools=(function,), choice=ToolChoice.AUTO, template_args=SWITCHES[switches])
-    return formats._make(spec, Parts())
+    return formats.make(spec, Parts())
 
 
 def parser_of(

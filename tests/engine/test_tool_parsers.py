@@ -102,7 +102,7 @@ def formats_of(parser: str, reasoning: str | None = None) -> Any:
 def made(parser: str, asked: OutputSpec) -> Any:
     from workers.engine.vllm.grammars.grammar import Parts
 
-    return formats_of(parser)._make(asked, Parts(enforceable=frozenset(tool.name for tool in asked.tools)))
+    return formats_of(parser).make(asked, Parts(enforceable=frozenset(tool.name for tool in asked.tools)))
 
 
 def outcome(parser: str, asked: OutputSpec) -> str:
@@ -113,7 +113,7 @@ def outcome(parser: str, asked: OutputSpec) -> str:
         return str(error).split(":")[0]
     if output_format.structured is None:
         return "free"
-    return "list" if output_format._listed else "own"
+    return "list" if output_format.listed else "own"
 
 
 def documented() -> dict[str, tuple[str, ...]]:
@@ -151,10 +151,10 @@ def outcome_with_inputs(parser: str, asked: OutputSpec) -> str:
     names = frozenset(tool.name for tool in asked.tools if tool.grammar is None)
     inputs = {tool.name: 'root ::= "a"' for tool in asked.tools if tool.grammar is not None}
     try:
-        output_format = formats_of(parser)._make(asked, Parts(inputs, names))
+        output_format = formats_of(parser).make(asked, Parts(inputs, names))
     except InvalidSampling as error:
         return str(error).split(":")[0]
-    return "list" if output_format._listed else "own"
+    return "list" if output_format.listed else "own"
 
 
 def test_the_page_says_for_each_parser_what_holds() -> None:
@@ -283,9 +283,9 @@ def test_a_call_in_thoughts_is_barred_where_the_grammar_has_none() -> None:
     from workers.engine.vllm.grammars.grammar import Parts
 
     formats = formats_of("hermes", "qwen3")
-    assert formats._make(SPECS["none"], Parts()).structured.barred == {call}
-    assert formats._make(SPECS["schema"], Parts()).structured.barred == frozenset()
-    assert formats._make(SPECS["required"], Parts()).structured.barred == frozenset()
+    assert formats.make(SPECS["none"], Parts()).structured.barred == {call}
+    assert formats.make(SPECS["schema"], Parts()).structured.barred == frozenset()
+    assert formats.make(SPECS["required"], Parts()).structured.barred == frozenset()
 
 
 def test_a_line_feed_in_the_json_of_a_call_of_deepseek_is_read() -> None:

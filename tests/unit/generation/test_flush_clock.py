@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.support.waiting import PATIENCE_SECONDS, until
+from tests.support.waiting import PATIENCE_SECONDS
 from workers.generation.writing import flush_clock as module
 from workers.generation.writing.flush_clock import FlushClock
 
@@ -16,6 +16,19 @@ NEVER = 1 / 3600.0
 @pytest.fixture(autouse=True)
 def _unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SECONDS", 3600.0)
+
+
+class Time:
+    """The time of the event loop, which stands still but for what a test lets pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now = 0.0
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self._now)
+
+    async def passes(self, seconds: float) -> None:
+        self._now += seconds
+        for _ in range(3):  # the tick, the futures that it sets, and the tasks that wait for them
+            await asyncio.sleep(0)
 
 
 async def waiting(clock: FlushClock, number: int) -> list[asyncio.Task[None]]:
@@ -61,40 +74,44 @@ async def test_a_response_that_has_just_flushed_waits() -> None:
     task.cancel()
 
 
-async def test_all_waiting_responses_go_at_the_same_tick() -> None:
+async def test_all_waiting_responses_go_at_the_same_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = Time(monkeypatch)
     clock = FlushClock(NEVER)
     await clock.wait()
-    first, *others = await waiting(clock, 5)
-    assert not first.done()
-    first.add_done_callback(lambda _: seen.append(clock._waiting))
-    seen: list[list[object]] = []
-    clock._tick()
-    await asyncio.gather(first, *others)
-    assert seen == [[]]  # no waiter was left behind when the first one went
+    tasks = await waiting(clock, 5)
+    await time.passes(3599.0)
+    assert not any(task.done() for task in tasks)
+    await time.passes(1.0)
+    assert all(task.done() for task in tasks)
 
 
 async def test_a_cancelled_response_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = Time(monkeypatch)
     clock = FlushClock(NEVER)
     await clock.wait()
     gone, stays = await waiting(clock, 2)
     gone.cancel()
-    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
-    clock._tick()
-    await stays
-    assert gone.cancelled()
-    await asyncio.wait_for(asyncio.gather(*await waiting(clock, 3)), PATIENCE_SECONDS)
+    await time.passes(3600.0)
+    assert gone.cancelled() and stays.done()
+    later = await waiting(clock, 3)
+    await time.passes(3600.0)
+    assert all(task.done() for task in later)
 
 
 async def test_the_interval_grows_with_the_number_of_waiting_responses_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MAX_SECONDS", 0.1)
+    time = Time(monkeypatch)
     clock = FlushClock(1000.0)
+    await clock.wait()
     for number, seconds in ((1, 0.001), (50, 0.05), (500, module.MAX_SECONDS)):
-        clock._waiting = [asyncio.get_running_loop().create_future() for _ in range(number)]
-        before = asyncio.get_running_loop().time()
-        clock._tick()
-        assert clock._due >= before + seconds
-        assert clock._due <= asyncio.get_running_loop().time() + seconds
-    await until(lambda: asyncio.get_running_loop().time() >= clock._due)
+        await waiting(clock, number)
+        await time.passes(1.0)
+        (task,) = await waiting(clock, 1)
+        await time.passes(0.9 * seconds)
+        assert not task.done()
+        await time.passes(0.2 * seconds)
+        assert task.done()
+    await time.passes(1.0)
     await asyncio.wait_for(clock.wait(), PATIENCE_SECONDS)

@@ -68,16 +68,17 @@ class OutputFormats:
         if (found := self._cache.get(key)) is not None:
             return found
         parts = await grammar.parts_of(spec, size, self._probe, every_tool=calls.is_enforced(spec))
-        made = await off_loop(partial(self._make, spec, parts), size, slow=True)
+        made = await off_loop(partial(self.make, spec, parts), size, slow=True)
         if key:
             self._cache[key] = made
         return made
 
     def free(self, spec: OutputSpec) -> VllmOutputFormat:
         """The format for a spec that enforces nothing."""
-        return self._make(spec, Parts())
+        return self.make(spec, Parts())
 
-    def _make(self, spec: OutputSpec, parts: Parts) -> VllmOutputFormat:
+    def make(self, spec: OutputSpec, parts: Parts) -> VllmOutputFormat:
+        """The format whose grammars are of these parts."""
         functions = _functions(spec, parts)
         readable = [each.model_copy(update={"parameters": as_readable(each.parameters or {})}) for each in functions]
         tools = [parsers.chat_tool(each) for each in readable]
@@ -147,7 +148,7 @@ class VllmOutputFormat:
         self.end_tokens = end_tokens
         self.markers = markers
         self._special = special
-        self._listed = listed
+        self.listed = listed
 
     def with_grammar(self, structured: Structured) -> VllmOutputFormat:
         made = copy(self)
@@ -171,7 +172,7 @@ class VllmOutputFormat:
             return PlainParser()
         known = prompt if start is None or self.thoughts is None else self.thoughts.prompt(start)
         # a copy: one format serves several responses, and parsers may write into their request
-        return VllmOutputParser(parser, self._request.model_copy(), known, listed=self._listed)
+        return VllmOutputParser(parser, self._request.model_copy(), known, listed=self.listed)
 
 
 def _request(spec: OutputSpec, functions: Sequence[FunctionTool]) -> parsers.ResponsesRequest:
