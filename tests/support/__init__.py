@@ -12,12 +12,13 @@ Services and installations
     devices          a stand-in for the GPU driver
     read_only        a program where all is read-only; unprivileged: a program as another user
 The API and its requests
-    api              the API in the test's loop, and a reader of its streams
+    api              the API in the test's loop, and a reader of its streams; api_process: it as a process
     requests         stored requests; refusals: all requests that are refused, as tables
     attached, pdfs   files in messages; PDFs
     batches, bulk    batches; many queued responses and actions of operators on them
     tenants          projects and their keys; limited: projects with limits
-    sdk              answers by openai's own types
+    sdk              answers by openai's own types, and what these have
+    pages            tables of the docs
     grammar          a second table of events, which checks streams
     deltas           random legal deltas, and their events
 Workers
@@ -38,7 +39,7 @@ Servers that tests play
     collector        an OTLP collector
     proxied_pubsub   a PubSub behind a proxy that breaks
 Measuring and waiting
-    waiting          waits for a condition
+    waiting          waits for a condition; processes: which are alive
     costs            statements, messages and tasks of one response
     scrapes, promql  metrics as Prometheus reads them; the queries of the dashboards
     logs, log_lines  the log of a response; what this process logs
