@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.node_clients import program
+from tests.support.node_clients import json_lines, program
 
-TIMEOUT_SECONDS = 120.0
 # What it would fetch or send elsewhere, and what would make its prompts differ from one machine to the next.
 OFFLINE = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "IS_SANDBOX")
 
@@ -63,16 +60,5 @@ class ClaudeCode:
         claude = str(program("@anthropic-ai/claude-code-*/claude"))
         flags = ["--output-format", "stream-json", "--verbose", "--model", "scripted", *options]
         where = ["--resume", session] if session else []
-        process = await asyncio.create_subprocess_exec(
-            claude, "-p", *flags, *where, cwd=self.work, env=self._environment,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        try:
-            printed, errors = await asyncio.wait_for(process.communicate(prompt.encode()), TIMEOUT_SECONDS)
-        finally:
-            if process.returncode is None:
-                process.kill()
-        events = [json.loads(line) for line in printed.decode().splitlines()]
-        assert events, errors.decode()
-        assert events[-1]["type"] == "result", (events[-3:], errors.decode())
-        return Session(events)
+        command = [claude, "-p", *flags, *where]
+        return Session(await json_lines(command, prompt, self.work, self._environment, "result"))

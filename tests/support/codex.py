@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -11,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from config.process import CHECKOUT
-from tests.support.node_clients import program
+from tests.support.node_clients import json_lines, program
 
-TIMEOUT_SECONDS = 120.0
 CONFIG = """
 model = "scripted"
 model_provider = "{provider}"
@@ -103,18 +101,8 @@ class Codex:
         codex = str(program("@openai/codex-*/vendor/*/bin/codex"))
         flags = ["--json", "--skip-git-repo-check", *self._options, *options]
         where = ["resume", *flags, thread, "-"] if thread else [*flags, "-"]
-        process = await asyncio.create_subprocess_exec(
-            codex, "exec", *where, cwd=self.work, env=self._environment,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        try:
-            printed, errors = await asyncio.wait_for(process.communicate(prompt.encode()), TIMEOUT_SECONDS)
-        finally:
-            if process.returncode is None:
-                process.kill()
-        events = [json.loads(line) for line in printed.decode().splitlines()]
-        assert events, errors.decode()
-        assert events[-1]["type"] == end, (events[-3:], errors.decode())
+        command = [codex, "exec", *where]
+        events = await json_lines(command, prompt, self.work, self._environment, end)
         return Turn(events, next(event["thread_id"] for event in events if event["type"] == "thread.started"))
 
     def written(self, kind: str) -> list[dict[str, Any]]:

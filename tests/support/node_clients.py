@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ PACKAGES = FOLDER / "node_modules"
 INSTALLED = PACKAGES / ".installed"
 """What the Makefile touches after `npm ci`."""
 CLOSE_SECONDS = 10.0
+TIMEOUT_SECONDS = 120.0
 
 
 def node() -> str:
@@ -79,3 +82,18 @@ def node_client(module: str) -> Iterator[NodeClient]:
         yield NodeClient(process)
     finally:
         process.communicate(timeout=CLOSE_SECONDS)
+
+
+async def json_lines(
+    command: Sequence[str], prompt: str, folder: Path, env: Mapping[str, str], end: str
+) -> list[dict[str, Any]]:
+    """Runs a client on a prompt; returns the events that it printed, of which the last one is to be `end`."""
+    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    try:
+        printed, errors = await asyncio.wait_for(process.communicate(prompt.encode()), TIMEOUT_SECONDS)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    events: list[dict[str, Any]] = [json.loads(line) for line in printed.decode().splitlines()]
+    assert events and events[-1]["type"] == end, (events[-3:], errors.decode())
+    return events

@@ -86,7 +86,7 @@ class ToolProcess:
 
 
 @contextmanager
-def tool_process(folder: Path, *words: str) -> Iterator[ToolProcess]:
+def served_tools(folder: Path, *words: str) -> Iterator[ToolProcess]:
     made = ToolProcess(folder, *words)
     try:
         made.start()

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.tool_servers import ToolProcess, tool_process
+from tests.support.tool_servers import ToolProcess, served_tools
 
 
 @pytest.fixture(scope="package")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolProcess]:
-    with tool_process(tmp_path_factory.mktemp("tools")) as running:
+    with served_tools(tmp_path_factory.mktemp("tools")) as running:
         yield running
 
 
 @pytest.fixture(scope="package")
 def broken_tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolProcess]:
     """For tests that stop it, and start it again."""
-    with tool_process(tmp_path_factory.mktemp("broken")) as running:
+    with served_tools(tmp_path_factory.mktemp("broken")) as running:
         yield running

@@ -30,7 +30,7 @@ from tests.support.tool_servers import (
     ToolProcess,
     call,
     mcp_tool,
-    tool_process,
+    served_tools,
     tool_sessions,
     turns,
 )
@@ -345,7 +345,7 @@ async def test_headers_come_from_the_environment_and_if_allowed_from_the_request
 
 
 async def test_a_server_of_the_sessionless_protocol_works_too(db: Database, pubsub: PubSub, tmp_path: Path) -> None:
-    with tool_process(tmp_path, "modern") as modern:
+    with served_tools(tmp_path, "modern") as modern:
         script = (call("tests__echo", text="x"), call("tests__failing", text="y"), DONE)
         row = await answer(db, pubsub, (modern.server(),), *script, tools=[mcp_tool()])
         assert [item["status"] for item in items(row, "mcp_call")] == ["completed", "failed"]
