@@ -17,14 +17,14 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from app.local.ports import free_port
-from tests.e2e.gpt_oss import gpt_oss
+from tests.e2e.gpt_oss import collector, gpt_oss
 from tests.support.installations import running
 from tests.support.longhaul import COMMAND, Longhaul
 from tests.support.services import open_folder
-from tests.support.tool_servers import ToolProcess, tool_process
+from tests.support.tool_servers import ToolProcess, served_tools
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 
-__all__ = ["gpt_oss"]
+__all__ = ["collector", "gpt_oss"]
 
 SCRIPTED = """
 [[models]]
@@ -76,7 +76,7 @@ def scripted_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def tools() -> Iterator[ToolProcess]:
     """The tool servers of `pair`."""
-    with open_folder() as folder, tool_process(folder) as server:
+    with open_folder() as folder, served_tools(folder) as server:
         folder.chmod(0o755)
         yield server
 

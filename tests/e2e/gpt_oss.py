@@ -1,4 +1,4 @@
-"""The tiny gpt-oss behind `longhaul up`: `test_gpt_oss.py` and `test_chat_peer.py` share it."""
+"""The tiny gpt-oss behind `longhaul up`: `test_gpt_oss.py` and `test_chat_peer.py` share it. vLLM sends its spans."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.models.gpt_oss_folder import ENGINE_ARGS, gpt_oss_folder
 from tests.support.browser_server import browser_server
+from tests.support.collector import Collector, collecting
 from tests.support.installations import running
 from tests.support.longhaul import Longhaul
 from tests.support.python_server import python_server
@@ -47,7 +48,13 @@ READY_SECONDS = 400.0
 
 
 @pytest.fixture(scope="package")
-def gpt_oss() -> Iterator[Longhaul]:
+def collector() -> Iterator[Collector]:
+    with collecting() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="package")
+def gpt_oss(collector: Collector) -> Iterator[Longhaul]:
     """`longhaul up` with the tiny gpt-oss, python in a sandbox, a browser over a folder, and the library."""
     from tests.support import library_server  # it imports mcp, which takes half a second
 
@@ -63,13 +70,14 @@ def gpt_oss() -> Iterator[Longhaul]:
         models.write_text(
             MODELS.format(
                 path=gpt_oss_folder(),
-                args=toml(ENGINE_ARGS),
+                args=toml({**ENGINE_ARGS, "otlp_traces_endpoint": collector.url}),
                 python=python.url,
                 browser=browser.url,
                 library=json.dumps([sys.executable, library_server.__file__, str(books)]),
             )
         )
-        made = Longhaul(folder / "home", models)
+        said = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "LONGHAUL_LOG_FORMAT": "json"}
+        made = Longhaul(folder / "home", models, VLLM_LOGGING_LEVEL="INFO", **said)
         made.ready_seconds = READY_SECONDS
         with running(made) as installation:
             yield installation

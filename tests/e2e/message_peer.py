@@ -66,6 +66,9 @@ CASES: dict[str, Json] = {
     "no thoughts": {"messages": [user("What is 17 times 23?")], "thinking": {"type": "disabled"}},
     "top k": {**HELLO, "top_k": 5, "top_p": 0.9},
 }
+ALIKE = ("parts", "billing", "hints", "result in parts", "top k")
+HARMONY_CASES = {name: case for name, case in CASES.items() if name not in ALIKE}
+"""The others differ from these before a format of prompts is chosen."""
 FAULTS: dict[str, Json] = {
     "no messages": {"messages": []},
     "no max_tokens": {**HELLO, "max_tokens": None},
@@ -91,12 +94,12 @@ class Told:
     faults: dict[str, int]
 
 
-def ask_all(url: str, model: str) -> Told:
+def ask_all(url: str, model: str, cases: dict[str, Json]) -> Told:
     """Asks one after the other: nothing is batched, so numbers do not depend on what else runs."""
     found: dict[tuple[str, bool], Json] = {}
     refused: dict[str, int] = {}
     with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as client:
-        for name, case in CASES.items():
+        for name, case in cases.items():
             for stream in (False, True):
                 body = {"model": model, "max_tokens": 200, "temperature": 0, "stream": stream, **case}
                 answer = client.post("/v1/messages", json=body)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,20 +19,16 @@ from config.models import ServedModel
 from tests.bench.contenders.models import NAME, Served
 from tests.bench.contenders.peer import Peer
 from tests.e2e import message_peer
-from tests.e2e.gpt_oss import toml
 from tests.engine.cases import demo_model
 from tests.models.gpt_oss_folder import gpt_oss_model
-from tests.support.collector import Collector, collecting
-from tests.support.installations import running
 from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
-from tests.support.waiting import PATIENCE_SECONDS, until_sync
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.vllm, pytest.mark.long]
 
 Json = dict[str, Any]
 
-READY_SECONDS = 400.0
 WEATHER: Json = {
     "type": "function",
     "function": {
@@ -120,7 +114,7 @@ def ask_all(url: str, model: str, cases: dict[str, Json]) -> Answers:
     with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as client:
         for name, case in cases.items():
             for stream in (False, True):
-                body = {"model": model, "temperature": 0, **case}
+                body = {"model": model, "max_tokens": 200, "temperature": 0, **case}
                 if stream:
                     body |= {"stream": True, "stream_options": {"include_usage": True}}
                 answer = client.post("/v1/chat/completions", json=body)
@@ -187,25 +181,14 @@ def _top(token: Json) -> list[tuple[float, str]]:
     return sorted((each["logprob"], each["token"].strip("\ufffd")) for each in token["top_logprobs"])
 
 
-@contextmanager
-def vllm_answers(peer: ChatPeer, cases: dict[str, Json]) -> Iterator[tuple[Answers, message_peer.Told]]:
-    with asyncio.Runner() as runner:
-        try:
-            runner.run(peer.start())
-            yield ask_all(peer.url, NAME, cases), message_peer.ask_all(peer.url, NAME)
-        finally:
-            runner.run(peer.stop())
-
-
-DEMO = """
-[[models]]
-name = "demo"
-path = {path}
-context_length = 4096
-engine_args = {args}
-chat_template_args = {{ enable_thinking = false }}
-"""
-TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+async def vllm_answers(
+    peer: ChatPeer, cases: dict[str, Json], messages: dict[str, Json]
+) -> tuple[Answers, message_peer.Told]:
+    try:
+        await peer.start()
+        return ask_all(peer.url, NAME, cases), message_peer.ask_all(peer.url, NAME, messages)
+    finally:
+        await peer.stop()
 
 
 @dataclass(frozen=True)
@@ -219,38 +202,18 @@ class Both:
     """Of Longhaul, and of vLLM."""
 
 
-@pytest.fixture(scope="module")
-def collector() -> Iterator[Collector]:
-    with collecting() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def demo(collector: Collector) -> Iterator[Longhaul]:
-    """With the engine arguments of the peer. vLLM sends its spans."""
-    with open_folder() as folder:
-        model, models = demo_model(), folder / "models.toml"
-        args = toml({**model.engine_args, "otlp_traces_endpoint": collector.url})
-        models.write_text(DEMO.format(path=json.dumps(model.path), args=args))
-        said = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "LONGHAUL_LOG_FORMAT": "json"}
-        installation = Longhaul(folder / "home", models, VLLM_LOGGING_LEVEL="INFO", **said)
-        installation.ready_seconds = READY_SECONDS
-        with running(installation):
-            yield installation
-
-
 @pytest.fixture(scope="module", params=["demo", "gpt-oss"])
 def both(request: pytest.FixtureRequest) -> Both:
     is_demo = request.param == "demo"
     model = demo_model() if is_demo else gpt_oss_model()
     parsers = {"tool_call_parser": "hermes", "reasoning_parser": "qwen3"} if is_demo else {"tool_call_parser": "openai"}
     cases = DEMO_CASES if is_demo else GPT_OSS_CASES
-    with open_folder() as folder, vllm_answers(ChatPeer(folder, model, **parsers), cases) as (theirs, told):
-        pass
-    longhaul: Longhaul = request.getfixturevalue("demo" if is_demo else "gpt_oss")
-    name = "demo" if is_demo else "tiny-gpt-oss"
-    messages = message_peer.ask_all(longhaul.url, name)
-    return Both(request.param, ask_all(longhaul.url, name, cases), theirs, (messages, told))
+    asked = message_peer.CASES if is_demo else message_peer.HARMONY_CASES
+    with open_folder() as folder:
+        theirs, told = asyncio.run(vllm_answers(ChatPeer(folder, model, **parsers), cases, asked))
+    longhaul: Longhaul = request.getfixturevalue("longhaul" if is_demo else "gpt_oss")
+    messages = message_peer.ask_all(longhaul.url, model.name, asked)
+    return Both(request.param, ask_all(longhaul.url, model.name, cases), theirs, (messages, told))
 
 
 def test_every_answer_is_vllms(both: Both) -> None:
@@ -267,7 +230,7 @@ FORCED = {(case, field) for case in ("any", "named") for field in ("usage", "tex
 MESSAGES_DIFFERENT = {
     "demo": {*FORCED, ("none", "usage"), ("failed result", "usage"), ("failed result", "text")},
     "gpt-oss": {
-        *((case, "thinking") for case in message_peer.CASES),
+        *((case, "thinking") for case in message_peer.HARMONY_CASES),
         *(("stop", "text"), ("none", "usage"), ("failed result", "usage")),
     },
 }
@@ -294,21 +257,3 @@ def alike(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, list | tuple):
         return len(ours) == len(theirs) and all(map(alike, ours, theirs))
     return bool(ours == theirs)
-
-
-def test_the_spans_of_a_response_are_of_its_trace_and_the_engine_s_log_names_the_worker(
-    demo: Longhaul, collector: Collector
-) -> None:
-    """tests/integration/generation/test_trace.py has later attempts, which get the same trace."""
-    with demo.http() as http:
-        trace = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
-        answer = http.post("/v1/responses", json={"model": "demo", "input": "Hello!"}, headers=trace)
-    response_id = answer.raise_for_status().json()["id"]
-    (span,) = until_sync(lambda: collector.of(TRACE), what="its span")
-    assert (span.name, span.parent_span_id.hex()) == ("llm_request", SPAN)
-    ids = {each.key: each.value.string_value for each in span.attributes}
-    assert ids["gen_ai.request.id"].startswith(f"{response_id}-1-")
-    lines = [json.loads(line) for line in demo.log.read_text().splitlines()]
-    engines = {(line["process"], line["worker"]) for line in lines if line["logger"].startswith("vllm.v1.engine.core")}
-    (claimed,) = [each for each in lines if each.get("response_id") == response_id and each["message"] == "claimed"]
-    assert engines == {("EngineCore", claimed["worker"])}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,8 +13,10 @@ from app.protocol.events.deltas import TurnEnd
 from tests.models.gpt_oss_folder import script
 from tests.models.gpt_oss_script import LISTINGS, Point, points_of, tools_for
 from tests.support import grammar
+from tests.support.collector import Collector
 from tests.support.deltas import play
 from tests.support.longhaul import Longhaul
+from tests.support.waiting import until_sync
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
@@ -28,6 +31,9 @@ MODEL = "tiny-gpt-oss"
 TRANSCRIPTS = ["unicode", "power", "mountain", "book_whales"]
 """Text, and each hosted tool. tests/engine has every turn, calls of the client's functions, cuts, schemas, refusals
 and messages."""
+
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +114,21 @@ def test_the_tools_really_ran(client: OpenAI) -> None:
     assert cited == [("url_citation", "mountains.html", "Tallest mountains")] * 2
     books = client.responses.create(**asked("books"))
     assert [item.output for item in books.output if item.type == "mcp_call"] == ["Moby Dick", "The Life of the Bee"]
+
+
+def test_the_spans_of_a_response_are_of_its_trace_and_the_engine_s_log_names_the_worker(
+    gpt_oss: Longhaul, collector: Collector
+) -> None:
+    """tests/integration/generation/test_trace.py has later attempts, which get the same trace."""
+    with gpt_oss.http() as http:
+        trace = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
+        answer = http.post("/v1/responses", json={"model": MODEL, "input": "Hello!"}, headers=trace)
+    response_id = answer.raise_for_status().json()["id"]
+    (span,) = until_sync(lambda: collector.of(TRACE), what="its span")
+    assert (span.name, span.parent_span_id.hex()) == ("llm_request", SPAN)
+    ids = {each.key: each.value.string_value for each in span.attributes}
+    assert ids["gen_ai.request.id"].startswith(f"{response_id}-1-")
+    lines = [json.loads(line) for line in gpt_oss.log.read_text().splitlines() if line.startswith("{")]
+    engines = {(line["process"], line["worker"]) for line in lines if line["logger"].startswith("vllm.v1.engine.core")}
+    (claimed,) = [each for each in lines if each.get("response_id") == response_id and each["message"] == "claimed"]
+    assert engines == {("EngineCore", claimed["worker"])}
