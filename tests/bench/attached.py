@@ -17,9 +17,9 @@ import httpx
 from config.models import VLLM_SERVER, load_models
 from config.settings import CHECKOUT
 from tests.bench.contenders.base import Contender
-from tests.bench.contenders.longhaul import Longhaul
+from tests.bench.contenders.longhaul import Longhaul, Variant
 from tests.bench.contenders.models import Served
-from tests.bench.contenders.peer import Peer
+from tests.bench.contenders.peer import Peer, flags
 from tests.bench.load import Mode
 from tests.bench.plan import Cell, Name
 from tests.support.longhaul import Longhaul as Installation
@@ -28,9 +28,14 @@ from tests.support.vllm_serve import VllmServe
 from tests.support.waiting import until
 from workers.engine.vllm.compat import machine
 from workers.engine.vllm.compat.processes import IN_CORE_EXECUTOR
+from workers.generation.writing.flush_clock import ON_CPU_EVENTS_PER_SECOND
 
 CELLS = tuple(Cell(Mode.STREAM, streams) for streams in (1, 16, 64))
 ATTACHED = "attached"
+EXECUTOR = {"distributed_executor_backend": IN_CORE_EXECUTOR}
+"""The engine of the server computes in its own process, as an engine of ours does."""
+ON_CPU = {"LONGHAUL_EVENTS_PER_SECOND": str(ON_CPU_EVENTS_PER_SECOND)}
+"""The server computes on the worker's cores: the setting of a worker whose engine does."""
 EVENTS = 5
 """Of each reader, before the next thing is killed."""
 PATIENCE_SECONDS = 300.0
@@ -41,7 +46,8 @@ class Attached(Longhaul):
     """Longhaul in front of another contender's server, which runs and is held still with it."""
 
     def __init__(self, folder: Path, served: Served, server: Peer) -> None:
-        super().__init__(ATTACHED, folder, replace(served, engine=VLLM_SERVER, url=server.url, engine_args={}))
+        attached = replace(served, engine=VLLM_SERVER, url=server.url, engine_args={})
+        super().__init__(ATTACHED, folder, attached, Variant(settings=ON_CPU))
         self._server = server
 
     async def start(self) -> None:
@@ -58,9 +64,9 @@ class Attached(Longhaul):
 
 
 def contenders(folder: Path, served: Served) -> list[Contender]:
-    """The server computes as an engine of ours does: in its engine's process, and on all cores but one. As vLLM starts
-    it on CPUs, two of its processes spin, and on two cores they leave none to what is in front."""
-    options = ("--enable-scale-out", "--distributed-executor-backend", IN_CORE_EXECUTOR)
+    """The server computes as an engine of ours does, on all cores but one, too. As vLLM starts it on CPUs, two of its
+    processes spin, and on two cores they leave none to what is in front."""
+    options = ("--enable-scale-out", *flags(EXECUTOR))
     threads = str(max(1, machine.physical_cores() - 1))
     server = Peer(Name.PEER, folder, served, *options, OMP_NUM_THREADS=threads)
     return [server, Longhaul(Name.LONGHAUL, folder, served), Attached(folder, served, server)]
@@ -88,8 +94,7 @@ class Reader:
 async def takeovers(folder: Path, streams: int) -> str:
     """How long the slowest of the readers waits: when one of two workers is killed, and after the server's return."""
     demo = load_models(CHECKOUT / "config" / "models.toml").models[0]
-    args = {**demo.engine_args, "distributed_executor_backend": IN_CORE_EXECUTOR}
-    with VllmServe(folder, replace(demo, engine_args=args)) as server:
+    with VllmServe(folder, replace(demo, engine_args={**demo.engine_args, **EXECUTOR})) as server:
         await asyncio.to_thread(server.start)
         longhaul = Installation(folder / "home", upstream=server.url, workers=2)
         try:

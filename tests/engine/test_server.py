@@ -399,15 +399,24 @@ async def pieces_of(tokens: int) -> AsyncIterator[Piece]:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "tokens", "frame"), [(0.0049, 40, 3), (0.05, 40, 1), (0, 40, MAX_FRAME_TOKENS), (1, 9, 1)]
+    ("seconds", "tokens", "awaited", "frame"),
+    [
+        (0.0049, 40, 0.0, 3),
+        (0.0049, 40, 0.05, 9),
+        (0.05, 40, 0.0, 1),
+        (0, 40, 0.0, MAX_FRAME_TOKENS),
+        (1, 9, 0.1, 1),
+    ],
 )
-async def test_a_frame_has_as_many_tokens_as_come_in_20_ms(seconds: float, tokens: int, frame: int) -> None:
+async def test_a_frame_has_as_many_tokens_as_come_in_20_ms_or_before_the_worker_looks(
+    seconds: float, tokens: int, awaited: float, frame: int
+) -> None:
     passed = 0.0
     size = FrameSize(lambda: passed)
-    assert size.tokens_per_frame == 1, "nothing is known yet"
+    assert size.tokens_in(awaited) == 1, "nothing is known yet"
     async for _ in size.measured(pieces_of(tokens + 1)):
         passed += seconds
-    assert size.tokens_per_frame == frame
+    assert size.tokens_in(awaited) == frame
 
 
 async def test_a_frame_of_another_kind_and_an_error_are_told_apart() -> None:

@@ -146,6 +146,9 @@ class EngineRequest:
     `min_tokens`, penalties, a seed's draws and a grammar as if generated here; they are not delivered again."""
     tokens_per_delta: int = 1
     """The engine may gather up to so many tokens for each delta but the first."""
+    seconds_per_delta: float = 0.0
+    """The caller takes no delta but the first earlier than this after the one before it: an engine to which each delta
+    costs something may gather the tokens of so many seconds."""
     trace_headers: Mapping[str, str] | None = None
     """They name the trace that an engine with a tracer adds its spans to."""
     priority: int = 0

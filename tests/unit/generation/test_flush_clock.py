@@ -108,6 +108,7 @@ async def test_the_interval_grows_with_the_number_of_waiting_responses_up_to_a_b
     for number, seconds in ((1, 0.001), (50, 0.05), (500, module.MAX_SECONDS)):
         await waiting(clock, number)
         await time.passes(1.0)
+        assert clock.interval == pytest.approx(seconds)
         (task,) = await waiting(clock, 1)
         await time.passes(0.9 * seconds)
         assert not task.done()

@@ -118,7 +118,7 @@ class ServerEngine(FrontedEngine):
         if sampling.adapter is not None and sampling.adapter not in server.adapters:
             raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of this engine")
         reasoner = self._trusts_reasoner(sampling)
-        tokens_per_delta = max(request.tokens_per_delta, self._frame_size.tokens_per_frame)
+        tokens_per_delta = max(request.tokens_per_delta, self._frame_size.tokens_in(request.seconds_per_delta))
         made = self._checked(replace(request, tokens_per_delta=tokens_per_delta), reasoner=reasoner)
         if made.is_over:
             yield EngineDelta((), FinishReason.LENGTH)

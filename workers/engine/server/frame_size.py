@@ -1,14 +1,15 @@
-"""How many tokens a frame of the server has: each one costs both sides 0.1 ms of CPU, and 20 ms are no pause to a
-reader."""
+"""How many tokens a frame of the server has: each one costs both sides 0.1 ms of CPU."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from math import inf
 
 from workers.engine.server.frames import Piece
 
 FRAME_SECONDS = 0.02
+"""No pause to a reader."""
 MAX_FRAME_TOKENS = 16
 """Most tokens of a frame: so many are lost with a server, and computed again."""
 LEAST_MEASURED = 16
@@ -20,11 +21,11 @@ class FrameSize:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seconds_per_token = FRAME_SECONDS
+        self._seconds_per_token = inf
 
-    @property
-    def tokens_per_frame(self) -> int:
-        return min(max(int(FRAME_SECONDS / self._seconds_per_token), 1), MAX_FRAME_TOKENS)
+    def tokens_in(self, seconds: float) -> int:
+        """How many tokens come in these seconds, or in FRAME_SECONDS if that is longer."""
+        return min(max(int(max(FRAME_SECONDS, seconds) / self._seconds_per_token), 1), MAX_FRAME_TOKENS)
 
     async def measured(self, pieces: AsyncIterator[Piece]) -> AsyncGenerator[Piece]:
         """The pieces of one stream, unchanged."""

@@ -113,6 +113,7 @@ class TurnGenerator:
                 turn.sampling,
                 committed=tokens,
                 tokens_per_delta=1 if row.stream else UNSTREAMED_TOKENS,
+                seconds_per_delta=self.writer.seconds_per_flush,
                 trace_headers=row.trace_headers or None,
                 priority=priority_of(row.request, row.priority),
             )

@@ -60,6 +60,11 @@ class ChunkWriter:
         self._input_tokens += more_input
         self._cached_tokens += more_cached
 
+    @property
+    def seconds_per_flush(self) -> float:
+        """The flush clock's interval now."""
+        return self._clock.interval
+
     @asynccontextmanager
     async def begun(self) -> AsyncIterator[None]:
         """Within it, the events so far wait for the next ones, for BEGIN_SECONDS at most."""

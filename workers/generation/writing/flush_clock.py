@@ -31,7 +31,13 @@ class FlushClock:
     def __init__(self, events_per_second: float = 0.0) -> None:
         self._seconds_per_event = min(MAX_SECONDS, 1.0 / events_per_second) if events_per_second else 0.0
         self._due = 0.0
+        self._interval = 0.0
         self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def interval(self) -> float:
+        """Seconds between the two ticks around now: no response flushes more often."""
+        return self._interval
 
     async def wait(self) -> None:
         """Returns at the next tick; at once if nobody else waits and the interval since the last tick is over."""
@@ -41,7 +47,7 @@ class FlushClock:
         if not self._waiting:
             now = loop.time()
             if now >= self._due:
-                self._due = now + self._seconds_per_event
+                self._begin(now, 1)
                 return
             loop.call_at(self._due, self._tick)
         waiter: asyncio.Future[None] = loop.create_future()
@@ -50,7 +56,11 @@ class FlushClock:
 
     def _tick(self) -> None:
         waiting, self._waiting = self._waiting, []
-        self._due = asyncio.get_running_loop().time() + min(MAX_SECONDS, self._seconds_per_event * len(waiting))
+        self._begin(asyncio.get_running_loop().time(), len(waiting))
         for waiter in waiting:
             if not waiter.done():  # the response was cancelled
                 waiter.set_result(None)
+
+    def _begin(self, now: float, flushes: int) -> None:
+        self._interval = min(MAX_SECONDS, self._seconds_per_event * flushes)
+        self._due = now + self._interval
