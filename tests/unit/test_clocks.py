@@ -15,7 +15,6 @@ WALL_CLOCK = re.compile(
     r"|\bdatetime\.(?:now|utcnow|today)\b|\bdate\.today\b"
 )
 USES = {
-    "app/access/changes.py": "ids that sort by time",
     "app/api/routes/organization/usage.py": "where a page of usage ends, if its caller does not say",
     "app/main.py": "the `created` of models, for clients",
     "app/local/commands/responses/filters.py": "what `2h` means to an operator",

@@ -113,10 +113,10 @@ async def test_what_is_not_counted_has_an_error(api: Api, w: Worker, monkeypatch
 async def test_a_caller_whose_worker_does_not_reply_is_told_to_ask_again(
     api: Api, db: Database, w: Worker, services: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lost(**_: Any) -> None:
+    async def lost(*_: Any, **__: Any) -> None:
         pass
 
-    monkeypatch.setattr(w.counter, "count", lost)
+    monkeypatch.setattr(type(w.counter), "count", lost)
     monkeypatch.setattr(counter, "COUNT_SECONDS", 0.2)
     answer = await api.client.post(PATH, json=HELLO)
     assert (answer.status_code, error_of(answer)["code"]) == (504, "count_timeout")
@@ -136,14 +136,14 @@ async def test_a_worker_that_did_not_hear_is_asked_again(api: Api, w: Worker, mo
     """One that has just registered does not listen to commands yet."""
     count_it, asked = w.counter.count, 0
 
-    async def second(**what: str) -> None:
+    async def second(_: Any, **what: str) -> None:
         nonlocal asked
         asked += 1
         if asked > 1:
             await count_it(**what)
 
     monkeypatch.setattr(counter, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(w.counter, "count", second)
+    monkeypatch.setattr(type(w.counter), "count", second)
     assert await count(api, **HELLO) > 0
 
 
@@ -166,10 +166,10 @@ async def test_a_prompt_whose_client_left_is_gone(
     """So nobody counts it who comes to it late."""
     began = asyncio.Event()
 
-    async def late(**_: Any) -> None:
+    async def late(*_: Any, **__: Any) -> None:
         began.set()
 
-    monkeypatch.setattr(w.counter, "count", late)
+    monkeypatch.setattr(type(w.counter), "count", late)
     asking = asyncio.create_task(api.client.post(PATH, json=HELLO))
     await until(began.is_set)
     assert len(await prompts(services.redis_url)) == 1
@@ -182,12 +182,12 @@ async def test_a_prompt_in_redis_is_sealed_and_counts_for_its_own_project_alone(
 ) -> None:
     count_it = w.counter.count
 
-    async def for_another(key: str, project: str) -> None:
+    async def for_another(_: Any, key: str, project: str) -> None:
         async with redis.asyncio.from_url(services.redis_url) as client:
             assert b"Hello" not in await client.get(key)
         await count_it(key, "another")
 
-    monkeypatch.setattr(w.counter, "count", for_another)
+    monkeypatch.setattr(type(w.counter), "count", for_another)
     answer = await api.client.post(PATH, json=HELLO)
     assert (answer.status_code, error_of(answer)["code"]) == (500, "server_error")
 

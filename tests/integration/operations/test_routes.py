@@ -212,4 +212,4 @@ class TestWhy:
     async def test_what_is_not_there_is_a_404(self, operator: Api) -> None:
         for name in ("resp_nobody", "x" * 200, "%00"):
             answer = await operator.client.get(f"/v1/operator/responses/{name}/why")
-            assert (answer.status_code, answer.json()["error"]["param"]) == (404, "response_id"), name
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "response_not_found"), name

@@ -203,7 +203,7 @@ def load_front(model: ServedModel) -> Front:
     try:
         config = configuration.config_of(engine_args(model))
         if model.harmony:
-            check_vocabulary(model, configuration.tokenizer_of(config.model_config))
+            check_vocabulary(model, configuration.tokenizer_of(config))
         llm = NoEngine(config)
     except ConfigError:
         raise

@@ -95,7 +95,7 @@ def _unread(fit: Fit) -> str:
 def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     """Starts the engine's processes. Raises ConfigError, and whatever vLLM raises."""
     config = configuration.config_of(args)
-    tokenizer = configuration.tokenizer_of(config.model_config)
+    tokenizer = configuration.tokenizer_of(config)
     if model.harmony:
         check_vocabulary(model, tokenizer)
     can_force = configuration.add_forcing(config)

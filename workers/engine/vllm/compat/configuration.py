@@ -30,9 +30,9 @@ def model_config_of(args: AsyncEngineArgs) -> ModelConfig:
     return args.create_model_config()
 
 
-def tokenizer_of(model_config: ModelConfig) -> Any:
+def tokenizer_of(config: VllmConfig | ModelConfig) -> Any:
     """The tokenizer that the engine will have, which vLLM loads once."""
-    return cached_tokenizer_from_config(model_config)
+    return cached_tokenizer_from_config(config if isinstance(config, ModelConfig) else config.model_config)
 
 
 def end_token_ids(model_config: ModelConfig, tokenizer: Any) -> frozenset[int]:
@@ -47,7 +47,7 @@ def xgrammar_vocabulary(config: VllmConfig) -> str:
     the characters of ASCII stand in."""
     size = config.model_config.get_vocab_size()
     try:
-        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer_of(config.model_config), vocab_size=size)
+        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer_of(config), vocab_size=size)
     except Exception:  # xgrammar's errors for a tokenizer without a vocabulary of its own
         info = xgrammar.TokenizerInfo([chr(code) for code in range(128)], stop_token_ids=[0])
     return str(info.serialize_json())
