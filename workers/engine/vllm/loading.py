@@ -47,7 +47,7 @@ def fitted(model: ServedModel) -> tuple[ServedModel, list[str]]:
     """
     try:
         config = configuration.model_config_of(engine_args(replace(model, reasoning_parser=None)))
-        tokenizer = configuration.tokenizer_of(config)
+        tokenizer = configuration.tokenizer_of_model(config)
     except Exception:  # vLLM's start says it better
         return model, []
     reasons = []

@@ -30,9 +30,13 @@ def model_config_of(args: AsyncEngineArgs) -> ModelConfig:
     return args.create_model_config()
 
 
-def tokenizer_of(config: VllmConfig | ModelConfig) -> Any:
+def tokenizer_of(config: VllmConfig) -> Any:
     """The tokenizer that the engine will have, which vLLM loads once."""
-    return cached_tokenizer_from_config(config if isinstance(config, ModelConfig) else config.model_config)
+    return tokenizer_of_model(config.model_config)
+
+
+def tokenizer_of_model(model_config: ModelConfig) -> Any:
+    return cached_tokenizer_from_config(model_config)
 
 
 def end_token_ids(model_config: ModelConfig, tokenizer: Any) -> frozenset[int]:
