@@ -219,7 +219,7 @@ class TestInternals:
         from workers.engine.vllm.compat.masks import trust_grammars
 
         config = config_of(object_at("vllm.AsyncEngineArgs")(model=demo_model().path, max_model_len=512))
-        tokenizer = tokenizer_of(config.model_config)
+        tokenizer = tokenizer_of(config)
         trust_grammars(config, tokenizer)
         with (
             mock.patch("vllm.SamplingParams.verify", side_effect=ValueError("no tag")),
