@@ -26,7 +26,7 @@ class EngineError(Exception):
     """The engine could not serve this one request; other requests are not affected."""
 
     code: ClassVar[str] = "server_error"
-    """The message for the caller, in the error of the failed response."""
+    """The code that the caller is shown, in the error of the failed response."""
 
 
 class PromptTooLong(EngineError):
@@ -137,6 +137,8 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
+    """A request to an engine: a prompt, and how its output is to be made and delivered."""
+
     id: str
     """No request with this id may be running."""
     prompt: Sequence[int]
@@ -147,8 +149,8 @@ class EngineRequest:
     tokens_per_delta: int = 1
     """The engine may gather up to so many tokens for each delta but the first."""
     seconds_per_delta: float = 0.0
-    """The caller takes no delta but the first earlier than this after the one before it: an engine to which each delta
-    costs something may gather the tokens of so many seconds."""
+    """Seconds for which the caller leaves each delta but the first: an engine to which each delta costs something may
+    gather the tokens of this time."""
     trace_headers: Mapping[str, str] | None = None
     """They name the trace that an engine with a tracer adds its spans to."""
     priority: int = 0

@@ -1,7 +1,7 @@
 """A schema without what no grammar can hold.
 
-It admits whatever the schema admits, and more. A keyword that were left out of `not`, or of `if`, would forbid values.
-So there the whole condition is left out.
+It admits whatever the schema admits, and more. Without one of its keywords, a `not` or an `if` would forbid values
+that the schema admits. So there the whole condition is left out.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from math import inf
 from workers.engine.server.frames import Piece
 
 FRAME_SECONDS = 0.02
-"""No pause to a reader."""
+"""Seconds of one frame: a reader sees no pause."""
 MAX_FRAME_TOKENS = 16
-"""Most tokens of a frame: so many are lost with a server, and computed again."""
-LEAST_MEASURED = 16
+"""A frame that is lost with its server is computed again."""
+MIN_MEASURED_TOKENS = 16
 """A stream with fewer tokens says nothing about the pace."""
 
 
@@ -36,5 +36,5 @@ class FrameSize:
             else:
                 tokens += len(piece.token_ids)
             yield piece
-        if began is not None and tokens >= LEAST_MEASURED:
+        if began is not None and tokens >= MIN_MEASURED_TOKENS:
             self._seconds_per_token = max((self._clock() - began) / tokens, FRAME_SECONDS / MAX_FRAME_TOKENS)
