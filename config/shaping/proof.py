@@ -95,6 +95,10 @@ class Proof:
             yield self.unread
 
 
+AS_IT_IS = Proof()
+"""The proof of an engine that shows whatever it is sent."""
+
+
 def proven(render: Render, start: Shaping = AS_SENT, *, images: bool = False, budget: float = BUDGET_SECONDS) -> Proof:
     """`start`: the shaping that is tried first. `images`: whether the model sees; then its contents are lists of parts,
     if the template takes them."""

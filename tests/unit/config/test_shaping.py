@@ -11,7 +11,7 @@ import pytest
 from config.chat_template import ChatTemplate
 from config.shaping import proof
 from config.shaping.conversations import CONVERSATIONS, Conversation
-from config.shaping.proof import Proof, proven
+from config.shaping.proof import AS_IT_IS, Proof, proven
 from config.shaping.rendering import renderer
 from config.shaping.shape import AS_SENT, GO_ON, INSTRUCTION_HEAD, NOTED, Message, Shaping, ordered, shaped
 from tests.support.conversations import misplaced, random_conversations
@@ -272,5 +272,5 @@ def test_parts_are_kept_when_messages_are_joined() -> None:
 
 
 def test_an_engine_that_shows_whatever_it_is_sent_refuses_nothing() -> None:
-    assert Proof().refusal(Conversation("AUUSD").messages, has_tools=True) is None
-    assert not list(Proof().lines())
+    assert AS_IT_IS.refusal(Conversation("AUUSD").messages, has_tools=True) is None
+    assert not list(AS_IT_IS.lines())
