@@ -119,10 +119,8 @@ def costs(results: Results) -> list[str]:
 def about(results: Results) -> str:
     """Where and when the results were measured, in one line."""
     about = results.about
-    line = (
-        f"{about['date']} UTC, commit {about['commit']}, {about['cores']} cores ({about['cpu']}), vLLM {about['vllm']}"
-    )
-    return line + (". **A foreign engine was running: the numbers mean little.**" if results.disturbed else ".")
+    machine = f"{about['cores']} cores ({about['cpu']}), vLLM {about['vllm']}"
+    return f"{about['date']} UTC, commit {about['commit']}, {machine}."
 
 
 def _median(found: Spread | None) -> float | None:
