@@ -59,7 +59,8 @@ class Generator:
             await run.restore(self.db)
         context = Context(self.inputs, run.row)
         secrets = await self.inputs.secrets(run.row.project, request)
-        run.toolbox = self.mcp_sessions.toolbox(request, secrets, images=self.model.images)
+        answered = {call["kind"] for call in run.history.results.values()}
+        run.toolbox = self.mcp_sessions.toolbox(request, secrets, images=self.model.images, answered=answered)
         if ENCRYPTED_REASONING in request["include"]:
             run.stream.seal_reasoning(await self.inputs.reasoning_seal(run.row.project))
         writer = ChunkWriter(self.journal, run, self.clock)

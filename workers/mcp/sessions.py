@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from app.aio import BackgroundTasks
 from app.protocol.hosted_kinds import KIND_OF_TOOL
+from config.server_kind import ServerKind
 from config.tools import McpServer
 
 if TYPE_CHECKING:
@@ -37,11 +38,17 @@ class McpSessions:
         await self.closing.close(CLOSING_SECONDS)
 
     def toolbox(
-        self, request: Mapping[str, Any], secrets: Mapping[str, Mapping[str, str]], *, images: bool
+        self,
+        request: Mapping[str, Any],
+        secrets: Mapping[str, Mapping[str, str]],
+        *,
+        images: bool,
+        answered: Collection[ServerKind | None] = (),
     ) -> Toolbox | None:
         """The toolbox of one response; None if it has no hosted tools.
 
         `secrets` are the HTTP headers that the request brought, by server label. `images`: the model can see images.
+        `answered`: the kinds of the calls that earlier attempts have made.
         """
         if not any(tool["type"] in KIND_OF_TOOL for tool in request["tools"]):
             return None
@@ -49,4 +56,4 @@ class McpSessions:
         from workers.mcp.toolbox import Toolbox
 
         options = ResultOptions(self.result_bytes, request["include"], images)
-        return Toolbox(self.servers, request["tools"], secrets, options, self.closing)
+        return Toolbox(self.servers, request["tools"], secrets, options, self.closing, answered)

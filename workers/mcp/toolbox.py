@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -41,7 +41,7 @@ _SessionKey = tuple[str, str | None]
 class Toolbox:
     """The hosted tools of one response: `tools` from its request, `secrets` as headers by server label.
 
-    Its sessions end in `closing`.
+    Its sessions end in `closing`. `answered`: the kinds of the calls that earlier attempts have made.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Toolbox:
         secrets: Mapping[str, Mapping[str, str]],
         options: ResultOptions,
         closing: BackgroundTasks,
+        answered: Collection[ServerKind | None] = (),
     ) -> None:
         self._servers = servers
         self._specs = {tool["server_label"]: tool for tool in tools if tool["type"] == "mcp"}
@@ -62,8 +63,8 @@ class Toolbox:
         self._sessions: dict[_SessionKey, Session] = {}
         self._running: Counter[Session] = Counter()
         """How many calls, or listings, run in each session."""
-        self._answered: set[_SessionKey] = set()
-        """The sessions that answered a call: a later one with the same key has lost what its server kept."""
+        self._answered = set(answered)
+        """The kinds of servers that answered a call: a later session with a built-in one has lost what it kept."""
         self._closing = closing
 
     async def list_tools(self, label: str) -> list[Json]:
@@ -123,7 +124,7 @@ class Toolbox:
             async with asyncio.timeout(server.timeout_seconds):
                 meta = {SEARCH_META: self._search} if call.kind == "browser" and self._search else None
                 answer = await session.call(call.tool, arguments, meta)
-        self._answered.add(self._key(server, call.server_label))
+        self._answered.add(server.kind)
         return answer
 
     async def _takes_options(self) -> bool:
@@ -159,13 +160,6 @@ class Toolbox:
         spec = self._specs.get(label or "")
         return None if spec is None else server_for(self._servers, spec["server_label"], spec.get("server_url"))
 
-    def _headers(self, server: McpServer, label: str | None) -> Mapping[str, str]:
-        """The headers that the request sends to this server for its tool with this label."""
-        return self._secrets.get(label or "", {}) if server.request_headers else {}
-
-    def _key(self, server: McpServer, label: str | None) -> _SessionKey:
-        return server.label, label if self._headers(server, label) else None
-
     @contextmanager
     def _session(self, server: McpServer, label: str | None, *, ends: Callable[[Exception], bool]) -> Iterator[Session]:
         """The open session with this server, or a new one, for a tool of the request that has this label.
@@ -173,10 +167,11 @@ class Toolbox:
         After an error that `ends` it, the next call opens another one; this one is closed once its other calls have
         ended. Raises ConfigError.
         """
-        key = self._key(server, label)
+        from_request = self._secrets.get(label or "") if server.request_headers else None
+        key = server.label, label if from_request else None
         if key not in self._sessions or self._sessions[key].closed:
-            headers = {**expand_headers(server.headers, os.environ), **self._headers(server, label)}
-            self._sessions[key] = Session(server, headers, renewed=key in self._answered)
+            headers = {**expand_headers(server.headers, os.environ), **(from_request or {})}
+            self._sessions[key] = Session(server, headers, renewed=server.kind in self._answered)
         session = self._sessions[key]
         self._running[session] += 1
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from app.streaming.pubsub import PubSub
 from config.tools import McpServer
 from tests.integration.mcp.cases import DONE
 from tests.support.logs import events_of, plain, row_of, text_of, whole
+from tests.support.python_server import python_server
 from tests.support.requests import message
 from tests.support.rows import queued, release_all, released
 from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, tool_sessions, turns
@@ -25,8 +27,10 @@ from tests.support.worker import stop_and_go, worker
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome
 from workers.generation.turns.tool_calls import INTERRUPTED
+from workers.toolservers.python.tool import FRESH
 
 Json = dict[str, Any]
+IS_KNOWN = "print('x' in dir())"
 
 
 async def asked(db: Database, *script: str, **request: Any) -> str:
@@ -116,6 +120,30 @@ async def test_a_call_of_a_turn_that_was_cut_is_made_though_its_server_repeats_n
     assert tools.count("begun echo cut-1") == 0
     row = await finish(db, pubsub, response_id, server)
     assert [item["output"] for item in row.output or () if item["type"] == "mcp_call"] == ["echo cut-1", "echo cut-2"]
+
+
+async def test_the_model_is_told_that_names_are_lost_with_the_worker_that_held_the_session(
+    db: Database, pubsub: PubSub, tmp_path: Path
+) -> None:
+    script = (
+        call("python", code="x = 1"),
+        f"{'Hm. ' * 20}{call('python', code=IS_KNOWN)}",
+        call("python", code=IS_KNOWN),
+    )
+    response_id = await asked(db, *script, DONE, tools=[CODE_INTERPRETER], include=["code_interpreter_call.outputs"])
+    with python_server(tmp_path / "python.log") as python:
+        server = McpServer("python", "python", python.url)
+        async with worker(db, pubsub, tokens_per_second=20.0, mcp_sessions=tool_sessions((server,))) as first:
+            job = first.start(response_id)
+
+            async def cell_has_run() -> bool:
+                return job.task.done() or "response.code_interpreter_call.completed" in await kinds(db, response_id)
+
+            await until(cell_has_run)
+            assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+        row = await finish(db, pubsub, response_id, server)
+    printed = [item["outputs"][0]["logs"].strip() for item in called(row)[1:]]
+    assert printed == [f"{FRESH}\nFalse", "False"]
 
 
 # -- workers that died -----------------------------------------------------------------------------------------
