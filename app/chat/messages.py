@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Field
 
-from app.protocol.requests.base import Part, TextOrList, check_object_type, tag_of
+from app.protocol.requests.base import ByType, Part, TextOrList
 
 
 class TextPart(Part):
@@ -49,17 +49,9 @@ _NO_PARTS = {
     "video_url": "send single pictures as parts of type 'image_url'",
 }
 _NO_FILES = {**_NO_PARTS, "file": "send its text as a part of type 'text', or the file in a message of the role 'user'"}
-_TextPart = Annotated[TextPart, BeforeValidator(check_object_type(("text",), _NO_FILES))]
-_AnswerPart = Annotated[
-    Annotated[TextPart, Tag("<text>")] | Annotated[RefusalPart, Tag("<refusal>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("text", "refusal"), _NO_FILES)),
-]
-_UserPart = Annotated[
-    Annotated[TextPart, Tag("<text>")] | Annotated[ImagePart, Tag("<image_url>")] | Annotated[FilePart, Tag("<file>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("text", "image_url", "file"), _NO_PARTS)),
-]
+_TextPart = Annotated[TextPart, ByType(_NO_FILES)]
+_AnswerPart = Annotated[TextPart | RefusalPart, ByType(_NO_FILES)]
+_UserPart = Annotated[TextPart | ImagePart | FilePart, ByType(_NO_PARTS)]
 UserContent = TextOrList[str, Annotated[list[_UserPart], Field(fail_fast=True)]]
 
 
@@ -95,11 +87,7 @@ class ChatCustomToolCall(Part):
     custom: CalledCustom
 
 
-ToolCall = Annotated[
-    Annotated[ChatFunctionToolCall, Tag("<function>")] | Annotated[ChatCustomToolCall, Tag("<custom>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("function", "custom"))),
-]
+ToolCall = Annotated[ChatFunctionToolCall | ChatCustomToolCall, ByType()]
 
 
 class AssistantMessage(Part):
@@ -119,14 +107,5 @@ class ToolMessage(Part):
     tool_call_id: str
 
 
-_ROLES = ("assistant", "developer", "system", "tool", "user")
 _NO_ROLES = {"function": "send what a tool returned as a message of the role 'tool'"}
-Message = Annotated[
-    Annotated[SystemMessage, Tag("<system>")]
-    | Annotated[SystemMessage, Tag("<developer>")]
-    | Annotated[UserMessage, Tag("<user>")]
-    | Annotated[AssistantMessage, Tag("<assistant>")]
-    | Annotated[ToolMessage, Tag("<tool>")],
-    Discriminator(lambda value: f"<{value['role']}>"),
-    BeforeValidator(check_object_type(_ROLES, _NO_ROLES, "role")),
-]
+Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, ByType(_NO_ROLES, "role")]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from app.protocol.requests.base import Part, RequestModel, check_object_type, tag_of
-from app.protocol.requests.tools.omitted import OMITTED, OmittedTool
-from app.protocol.requests.validation import wrong_kind
+from app.protocol.requests.base import ByType, Part, RequestModel
+from app.protocol.requests.tools.omitted import OmittedTool
 
 
 class FunctionDefinition(Part):
@@ -44,14 +43,7 @@ class ChatCustomTool(Part):
     custom: CustomDefinition
 
 
-_TYPES = ("function", "custom")
-Tool = Annotated[
-    Annotated[ChatFunctionTool, Tag("<function>")]
-    | Annotated[ChatCustomTool, Tag("<custom>")]
-    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(_TYPES, hidden=OMITTED)),
-]
+Tool = Annotated[ChatFunctionTool | ChatCustomTool | SkipJsonSchema[OmittedTool], ByType()]
 
 
 class Named(RequestModel):
@@ -68,13 +60,12 @@ class ChatChosenCustom(RequestModel):
     custom: Named
 
 
-_Chosen = Annotated[ChatChosenFunction, Tag("<function>")] | Annotated[ChatChosenCustom, Tag("<custom>")]
-_AnyChosen = Annotated[_Chosen, Discriminator(tag_of), BeforeValidator(check_object_type(_TYPES))]
+_Chosen = ChatChosenFunction | ChatChosenCustom
 
 
 class Allowed(RequestModel):
     mode: str
-    tools: Annotated[list[_AnyChosen], Field(fail_fast=True)]
+    tools: Annotated[list[Annotated[_Chosen, ByType()]], Field(fail_fast=True)]
 
 
 class ChatAllowedTools(RequestModel):
@@ -84,14 +75,4 @@ class ChatAllowedTools(RequestModel):
     allowed_tools: Allowed
 
 
-def _check_choice(value: Any) -> Any:
-    if not isinstance(value, str | dict):
-        raise wrong_kind("a string or an object", value)
-    return value if isinstance(value, str) else check_object_type((*_TYPES, "allowed_tools"))(value)
-
-
-ToolChoice = Annotated[
-    Annotated[str, Tag("<mode>")] | _Chosen | Annotated[ChatAllowedTools, Tag("<allowed_tools>")],
-    Discriminator(lambda value: "<mode>" if isinstance(value, str) else tag_of(value)),
-    BeforeValidator(_check_choice),
-]
+ToolChoice = Annotated[str | _Chosen | ChatAllowedTools, ByType()]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from app.messages.tools import Tool
-from app.protocol.requests.base import Part, TextOrList, check_object_type, tag_of
+from app.protocol.requests.base import ByType, Part, TextOrList
 from app.protocol.requests.fields import MAX_PARTS
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
@@ -18,7 +18,7 @@ class TextBlock(Part):
     text: str
 
 
-_Text = Annotated[TextBlock, BeforeValidator(check_object_type(("text",)))]
+_Text = Annotated[TextBlock, ByType()]
 Texts = Annotated[list[_Text], Field(max_length=MAX_PARTS, fail_fast=True)]
 _NEEDED = {
     "base64": ("media_type", "data"),
@@ -50,14 +50,14 @@ class ImageBlock(Part):
     """An image, for models that take images."""
 
     type: Literal["image"]
-    source: Annotated[DataSource, BeforeValidator(check_object_type(("base64", "file", "url")))]
+    source: Annotated[DataSource, ByType(tags={DataSource: ("base64", "file", "url")})]
 
 
 class DocumentBlock(Part):
     """A document whose text the model reads."""
 
     type: Literal["document"]
-    source: Annotated[DataSource, BeforeValidator(check_object_type(_NEEDED))]
+    source: Annotated[DataSource, ByType(tags={DataSource: tuple(_NEEDED)})]
     title: str | None = None
     context: str | None = None
 
@@ -100,13 +100,8 @@ class ToolReferenceBlock(Part):
     tool_name: str
 
 
-_Referable = (
-    Annotated[TextBlock, Tag("<text>")]
-    | Annotated[ImageBlock, Tag("<image>")]
-    | Annotated[DocumentBlock, Tag("<document>")]
-    | Annotated[SearchResultBlock, Tag("<search_result>")]
-)
-_READ = ("text", "image", "document", "search_result")
+_Read = TextBlock | ImageBlock | DocumentBlock | SearchResultBlock
+_Returned = Annotated[_Read | ToolReferenceBlock, ByType()]
 
 
 class ToolResultBlock(Part):
@@ -114,22 +109,7 @@ class ToolResultBlock(Part):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: (
-        TextOrList[
-            str,
-            Annotated[
-                list[
-                    Annotated[
-                        _Referable | Annotated[ToolReferenceBlock, Tag("<tool_reference>")],
-                        Discriminator(tag_of),
-                        BeforeValidator(check_object_type((*_READ, "tool_reference"))),
-                    ]
-                ],
-                Field(max_length=MAX_PARTS, fail_fast=True),
-            ],
-        ]
-        | None
-    ) = None
+    content: TextOrList[str, Annotated[list[_Returned], Field(max_length=MAX_PARTS, fail_fast=True)]] | None = None
     is_error: bool | None = None
 
 
@@ -176,12 +156,6 @@ REFUSED_BLOCKS = {
     "tool_search_tool_result": _THERE,
 }
 """Types of blocks that are known, and what to do instead."""
-_SAID = ("text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use", "compaction")
-
-
-def _said_tag(value: Any) -> str:
-    kind = value["type"] if isinstance(value, dict) else value.type
-    return "<server_result>" if kind in SERVER_RESULTS else f"<{kind}>"
 
 
 class ChangedTool(Part):
@@ -205,13 +179,7 @@ class ToolRemovalBlock(Part):
     type: Literal["tool_removal"]
 
 
-SystemBlock = Annotated[
-    Annotated[TextBlock, Tag("<text>")]
-    | Annotated[ToolAdditionBlock, Tag("<tool_addition>")]
-    | Annotated[ToolRemovalBlock, Tag("<tool_removal>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("text", "tool_addition", "tool_removal"))),
-]
+SystemBlock = Annotated[TextBlock | ToolAdditionBlock | ToolRemovalBlock, ByType()]
 
 
 class SystemTurn(Part):
@@ -219,22 +187,16 @@ class SystemTurn(Part):
     content: TextOrList[str, Annotated[list[SystemBlock], Field(max_length=MAX_PARTS, fail_fast=True)]]
 
 
-UserBlock = Annotated[
-    _Referable | Annotated[ToolResultBlock, Tag("<tool_result>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type((*_READ, "tool_result"), REFUSED_BLOCKS)),
-]
+UserBlock = Annotated[_Read | ToolResultBlock, ByType(REFUSED_BLOCKS)]
 AssistantBlock = Annotated[
-    Annotated[TextBlock, Tag("<text>")]
-    | Annotated[ThinkingBlock, Tag("<thinking>")]
-    | Annotated[RedactedThinkingBlock, Tag("<redacted_thinking>")]
-    | Annotated[ToolUseBlock, Tag("<tool_use>")]
-    | Annotated[ServerToolUseBlock, Tag("<server_tool_use>")]
-    | Annotated[ServerToolUseBlock, Tag("<mcp_tool_use>")]
-    | Annotated[ServerResultBlock, Tag("<server_result>")]
-    | Annotated[CompactionBlock, Tag("<compaction>")],
-    Discriminator(_said_tag),
-    BeforeValidator(check_object_type((*_SAID, *SERVER_RESULTS), REFUSED_BLOCKS)),
+    TextBlock
+    | ThinkingBlock
+    | RedactedThinkingBlock
+    | ToolUseBlock
+    | ServerToolUseBlock
+    | ServerResultBlock
+    | CompactionBlock,
+    ByType(REFUSED_BLOCKS, tags={ServerResultBlock: SERVER_RESULTS}),
 ]
 
 
@@ -250,10 +212,4 @@ class AssistantTurn(Part):
     content: TextOrList[str, Annotated[list[AssistantBlock], Field(max_length=MAX_PARTS, fail_fast=True)]]
 
 
-Message = Annotated[
-    Annotated[SystemTurn, Tag("<system>")]
-    | Annotated[UserTurn, Tag("<user>")]
-    | Annotated[AssistantTurn, Tag("<assistant>")],
-    Discriminator(lambda value: f"<{value['role'] if isinstance(value, dict) else value.role}>"),
-    BeforeValidator(check_object_type(("user", "assistant", "system"), key="role")),
-]
+Message = Annotated[SystemTurn | UserTurn | AssistantTurn, ByType(key="role")]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from app.protocol.requests.base import Part, RequestModel, check_type
+from app.protocol.requests.base import ByType, Part, RequestModel, check_type
 from app.protocol.requests.fields import MAX_TOOLS
 from app.protocol.requests.tools.omitted import OmittedTool
 from app.protocol.requests.validation import wrong_kind
@@ -117,12 +117,8 @@ def _check_tool(value: Any) -> Any:
 
 
 Tool = Annotated[
-    Annotated[OwnTool, Tag("<custom>")]
-    | Annotated[ServerTool, Tag("<server>")]
-    | Annotated[McpToolset, Tag("<mcp_toolset>")]
-    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
-    Discriminator(_tag_of),
-    BeforeValidator(_check_tool),
+    OwnTool | ServerTool | McpToolset | SkipJsonSchema[OmittedTool],
+    ByType(tags={OwnTool: ("custom",), ServerTool: ("server",)}, tag=_tag_of, check=_check_tool),
 ]
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
 McpServers = Annotated[list[McpServer], Field(max_length=MAX_TOOLS, fail_fast=True)]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, GetCoreSchemaHandler, Tag
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 from app.protocol.answerable import MAX_CALL_ID_CHARS
 from app.protocol.requests.validation import NO_NUL, refused, wrong_kind
@@ -41,24 +44,67 @@ ChosenName = Annotated[str, Field(min_length=1, max_length=257, pattern=r"^[A-Za
 ItemStatus = Literal["in_progress", "completed", "incomplete", "failed", "searching", "interpreting", "calling"]
 
 
-def check_object_type(
-    known: Collection[str], unsupported: Collection[str] = (), key: str = "type", hidden: Collection[str] = ()
-) -> Callable[[Any], Any]:
-    """Returns a validator for an object whose `key` is one of `known`; its model checks the other fields.
+@dataclass(frozen=True, slots=True, eq=False)
+class ByType:
+    """Marks a union of models, or one model: the `key` of an object is a Literal in the model that checks the others.
 
-    `hidden` are further values, which no error tells of.
+    One member may be a string. No error tells of the values of a member with SkipJsonSchema.
     """
 
+    unsupported: Collection[str] = ()
+    """Known values of the key that are refused; it may have, for each, what to do instead."""
+    key: str = "type"
+    tags: Mapping[Any, Collection[str]] | None = None
+    """The tags of models whose key is no Literal."""
+    tag: Callable[[Any], str] | None = None
+    """Returns the tag of an object, or of its model, in `<>`; None: it is the key's value."""
+    check: Callable[[Any], Any] | None = None
+    """Validates the object before its model does; None: only its key."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        known: dict[bool, list[str]] = {True: [], False: []}
+        choices: dict[Any, CoreSchema] = {}
+        for member in get_args(source) or (source,):
+            model, *marks = get_args(member) if hasattr(member, "__metadata__") else (member,)
+            if isinstance(model, type) and issubclass(model, BaseModel):
+                tags = (self.tags or {}).get(model) or get_args(model.model_fields[self.key].annotation)
+                known[any(type(mark) is SkipJsonSchema for mark in marks)] += tags
+                choices |= {f"<{tag}>": handler.generate_schema(member) for tag in tags}
+            else:
+                choices[_STRING] = handler.generate_schema(member)
+        has_string = _STRING in choices
+        check = self.check or _key_check(self.key, known[False], self.unsupported, known[True], has_string=has_string)
+        union = core_schema.tagged_union_schema(choices, self.tag or _tagger(self.key))
+        return core_schema.no_info_before_validator_function(check, union if get_args(source) else handler(source))
+
+
+_STRING = "<string>"
+
+
+def _key_check(
+    key: str, known: Collection[str], unsupported: Collection[str], hidden: Collection[str], *, has_string: bool
+) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
+        if has_string and isinstance(value, str):
+            return value
         if not isinstance(value, dict):
-            raise wrong_kind("an object", value)
+            raise wrong_kind("a string or an object" if has_string else "an object", value)
         if key not in value:
-            raise missing_type(key)
+            raise refused("Missing required parameter: '{path}'.", "missing_required_parameter", key)
         if value[key] not in hidden:
             check_type(value[key], known, unsupported, key)
         return value
 
     return check
+
+
+def _tagger(key: str) -> Callable[[Any], str]:
+    def tag_of(value: Any) -> str:
+        if isinstance(value, dict):
+            return f"<{value[key]}>"
+        return _STRING if isinstance(value, str) else f"<{getattr(value, key)}>"
+
+    return tag_of
 
 
 def check_type(value: Any, known: Collection[str], unsupported: Collection[str] = (), key: str = "type") -> None:
@@ -75,11 +121,6 @@ def check_type(value: Any, known: Collection[str], unsupported: Collection[str] 
         raise unsupported_value(value, sorted(known), key)
 
 
-def missing_type(key: str = "type") -> Exception:
-    """Returns an error for a validator to raise: the object has no `key`."""
-    return refused("Missing required parameter: '{path}'.", "missing_required_parameter", key)
-
-
 def unsupported_value(value: str, known: Collection[str], field: str = "") -> Exception:
     """Returns an error for a validator to raise: the value is not one of `known`."""
     allowed = ", ".join(f"'{name}'" for name in known)
@@ -87,15 +128,15 @@ def unsupported_value(value: str, known: Collection[str], field: str = "") -> Ex
     return refused(message, "invalid_value", field)
 
 
-def tag_of(value: Any) -> str:
-    """The discriminator of a union of objects, or of their models: each member has the tag `<type>`."""
-    return f"<{value['type'] if isinstance(value, dict) else value.type}>"
+def of_shape(expected: str, *shapes: type) -> BeforeValidator:
+    """Returns a validator for a value of one of these types, which are `expected`."""
 
+    def check(value: Any) -> Any:
+        if not isinstance(value, shapes):
+            raise wrong_kind(expected, value)
+        return value
 
-def _check_text_or_list(value: Any) -> Any:
-    if not isinstance(value, str | list):
-        raise wrong_kind("a string or an array", value)
-    return value
+    return BeforeValidator(check)
 
 
 StringType = TypeVar("StringType")
@@ -103,6 +144,6 @@ ListType = TypeVar("ListType")
 TextOrList = Annotated[
     Annotated[StringType, Tag("<text>")] | Annotated[ListType, Tag("<list>")],
     Discriminator(lambda value: "<text>" if isinstance(value, str) else "<list>"),
-    BeforeValidator(_check_text_or_list),
+    of_shape("a string or an array", str, list),
 ]
 """A string of the one type, or an array of the other."""

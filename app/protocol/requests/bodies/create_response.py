@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
-from app.protocol.requests.base import RequestModel, TextOrList
+from app.protocol.requests.base import RequestModel, TextOrList, of_shape
 from app.protocol.requests.bodies.text_config import Effort, Reasoning, TextConfig
 from app.protocol.requests.bodies.vllm_params import Extras, Seconds
 from app.protocol.requests.fields import (
@@ -35,7 +35,7 @@ from app.protocol.requests.items.tools import AdditionalTools, ToolSearchOutput
 from app.protocol.requests.tools.any_tool import Tools
 from app.protocol.requests.tools.choice import ToolChoice
 from app.protocol.requests.tools.omitted import OmittedTool
-from app.protocol.requests.validation import refused, wrong_kind
+from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
 Input = TextOrList[str, Annotated[list[InputItem], Field(max_length=MAX_ITEMS, fail_fast=True)]]
@@ -57,16 +57,10 @@ class ConversationId(RequestModel):
     id: Annotated[str, Field(min_length=1, max_length=128)]
 
 
-def _check_conversation(value: Any) -> Any:
-    if not isinstance(value, str | dict):
-        raise wrong_kind("a string or an object", value)
-    return value
-
-
 Conversation = Annotated[
     Annotated[str, Field(min_length=1, max_length=128), Tag("<id>")] | Annotated[ConversationId, Tag("<object>")],
     Discriminator(lambda value: "<id>" if isinstance(value, str) else "<object>"),
-    BeforeValidator(_check_conversation),
+    of_shape("a string or an object", str, dict),
 ]
 
 

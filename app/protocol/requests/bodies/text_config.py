@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Field
 
-from app.protocol.requests.base import RequestModel, check_object_type, tag_of
+from app.protocol.requests.base import ByType, RequestModel
 from app.protocol.requests.capabilities import HARMONY_EFFORTS, Capabilities
 from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.tools.any_tool import check_object_schema
@@ -36,14 +36,7 @@ class JsonSchemaFormat(RequestModel):
         return {**super().stored(), "strict": bool(self.strict)}
 
 
-Format = Annotated[
-    Annotated[PlainFormat, Tag("<text>")]
-    | Annotated[JsonObjectFormat, Tag("<json_object>")]
-    | Annotated[JsonSchemaFormat, Tag("<json_schema>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("text", "json_object", "json_schema"))),
-]
-
+Format = Annotated[PlainFormat | JsonObjectFormat | JsonSchemaFormat, ByType()]
 Verbosity = Literal["low", "medium", "high"]
 
 

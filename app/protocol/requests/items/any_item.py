@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
-from app.protocol.requests.base import CallId, ItemId, check_type, unsupported_value
+from app.protocol.requests.base import ByType, CallId, ItemId, check_type, unsupported_value
 from app.protocol.requests.items.content import (
     InputContent,
     InputFile,
@@ -235,22 +235,21 @@ def _item_tag(value: Any) -> str:
 
 
 Item = Annotated[
-    Annotated[InputMessage, Tag("<message>")]
-    | Annotated[OutputMessage, Tag("<assistant>")]
-    | Annotated[FunctionCall, Tag("<function_call>")]
-    | Annotated[FunctionCallOutput, Tag("<function_call_output>")]
-    | Annotated[CustomToolCall, Tag("<custom_tool_call>")]
-    | Annotated[CustomToolCallOutput, Tag("<custom_tool_call_output>")]
-    | Annotated[ToolSearchCall, Tag("<tool_search_call>")]
-    | Annotated[ToolSearchOutput, Tag("<tool_search_output>")]
-    | Annotated[AdditionalTools, Tag("<additional_tools>")]
-    | Annotated[ReasoningItem, Tag("<reasoning>")]
-    | Annotated[Compaction, Tag("<compaction>")]
+    InputMessage
+    | OutputMessage
+    | FunctionCall
+    | FunctionCallOutput
+    | CustomToolCall
+    | CustomToolCallOutput
+    | ToolSearchCall
+    | ToolSearchOutput
+    | AdditionalTools
+    | ReasoningItem
+    | Compaction
     | AnyLocalItem
     | AnyHostedItem
-    | Annotated[ItemReference, Tag(f"<{ITEM_REFERENCE}>")],
-    Discriminator(_item_tag),
-    BeforeValidator(_check_item),
+    | ItemReference,
+    ByType(tags={OutputMessage: ("assistant",), ItemReference: (ITEM_REFERENCE,)}, tag=_item_tag, check=_check_item),
 ]
 
 

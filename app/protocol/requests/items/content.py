@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from app.protocol.requests.base import (
-    Part,
-    TextOrList,
-    check_no_nul,
-    check_object_type,
-    tag_of,
-)
+from app.protocol.requests.base import ByType, Part, TextOrList, check_no_nul
 from app.protocol.requests.fields import MAX_PARTS, Notes
 from app.protocol.requests.items.images import check_data_url, unfolded
 from app.protocol.requests.validation import refused
@@ -154,27 +148,9 @@ class ReasoningText(Part):
         return {"type": "reasoning_text", "text": self.text}
 
 
-InputPart = Annotated[
-    Annotated[InputText, Tag("<input_text>")]
-    | Annotated[InputImage, Tag("<input_image>")]
-    | Annotated[InputFile, Tag("<input_file>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("input_text", "input_image", "input_file"), UNSUPPORTED_PARTS)),
-]
-OutputPart = Annotated[
-    Annotated[OutputText, Tag("<output_text>")]
-    | Annotated[OutputText, Tag("<input_text>")]
-    | Annotated[Refusal, Tag("<refusal>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("output_text", "input_text", "refusal"))),
-]
+InputPart = Annotated[InputText | InputImage | InputFile, ByType(UNSUPPORTED_PARTS)]
+OutputPart = Annotated[OutputText | Refusal, ByType()]
 InputContent = TextOrList[str, Annotated[list[InputPart], Field(max_length=MAX_PARTS, fail_fast=True)]]
 OutputContent = TextOrList[str, Annotated[list[OutputPart], Field(max_length=MAX_PARTS, fail_fast=True)]]
-Summary = Annotated[
-    list[Annotated[SummaryText, BeforeValidator(check_object_type(("summary_text",)))]],
-    Field(max_length=MAX_PARTS, fail_fast=True),
-]
-Thoughts = Annotated[
-    list[Annotated[ReasoningText, BeforeValidator(check_object_type(("reasoning_text", "output_text")))]],
-    Field(max_length=MAX_PARTS, fail_fast=True),
-]
+Summary = Annotated[list[Annotated[SummaryText, ByType()]], Field(max_length=MAX_PARTS, fail_fast=True)]
+Thoughts = Annotated[list[Annotated[ReasoningText, ByType()]], Field(max_length=MAX_PARTS, fail_fast=True)]

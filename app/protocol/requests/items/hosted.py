@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Field
 
-from app.protocol.requests.base import ItemId, Part, check_object_type, tag_of
+from app.protocol.requests.base import ByType, ItemId, Part, of_shape
 from app.protocol.requests.fields import MAX_PARTS
 from app.protocol.requests.items.stored_item import PlainItem, StoredItem
 from app.protocol.requests.tools.mcp import McpToolName, ServerLabel
-from app.protocol.requests.validation import wrong_kind
 from app.protocol.types import Json
 
 MAX_TOOLS = 1024
@@ -28,11 +27,7 @@ class Image(Part):
     url: str
 
 
-CodeOutput = Annotated[
-    Annotated[Logs, Tag("<logs>")] | Annotated[Image, Tag("<image>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("logs", "image"))),
-]
+CodeOutput = Annotated[Logs | Image, ByType()]
 
 
 class CodeInterpreterCall(StoredItem):
@@ -84,13 +79,7 @@ class FindAction(Part):
     url: str
 
 
-Action = Annotated[
-    Annotated[SearchAction, Tag("<search>")]
-    | Annotated[OpenAction, Tag("<open_page>")]
-    | Annotated[FindAction, Tag("<find_in_page>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("search", "open_page", "find_in_page"))),
-]
+Action = Annotated[SearchAction | OpenAction | FindAction, ByType()]
 
 
 class WebSearchCall(StoredItem):
@@ -105,12 +94,6 @@ class WebSearchCall(StoredItem):
         return {"type": self.type, "action": self.action.model_dump(exclude_none=True)}
 
 
-def _check_error(value: Any) -> Any:
-    if value is not None and not isinstance(value, str | dict):
-        raise wrong_kind("a string or an object", value)
-    return value
-
-
 class McpCall(StoredItem):
     """A call that a model made of an MCP server's tool."""
 
@@ -121,7 +104,7 @@ class McpCall(StoredItem):
     name: McpToolName
     arguments: str
     output: str | None = None
-    error: Annotated[str | Json | None, BeforeValidator(_check_error)] = None
+    error: Annotated[str | Json | None, of_shape("a string or an object", str, dict, type(None))] = None
     approval_request_id: ItemId | None = None
 
 
@@ -168,11 +151,5 @@ class ApprovalResponse(PlainItem):
 
 
 AnyHostedItem = (
-    Annotated[CodeInterpreterCall, Tag("<code_interpreter_call>")]
-    | Annotated[OpenWebUiCode, Tag(f"<{OPEN_WEBUI_CODE}>")]
-    | Annotated[WebSearchCall, Tag("<web_search_call>")]
-    | Annotated[McpCall, Tag("<mcp_call>")]
-    | Annotated[McpListTools, Tag("<mcp_list_tools>")]
-    | Annotated[ApprovalRequest, Tag("<mcp_approval_request>")]
-    | Annotated[ApprovalResponse, Tag("<mcp_approval_response>")]
+    CodeInterpreterCall | OpenWebUiCode | WebSearchCall | McpCall | McpListTools | ApprovalRequest | ApprovalResponse
 )

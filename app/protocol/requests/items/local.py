@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from app.protocol.local_kinds import APPLY_PATCH, LOCAL_SHELL, SHELL
-from app.protocol.requests.base import CallId, Part, check_object_type, tag_of
+from app.protocol.requests.base import ByType, CallId, Part
 from app.protocol.requests.fields import MAX_INT, MAX_PARTS
 from app.protocol.requests.items.stored_item import StoredItem
 from app.protocol.requests.validation import refused
@@ -45,11 +45,7 @@ class Timeout(Part):
     type: Literal["timeout"]
 
 
-Outcome = Annotated[
-    Annotated[Exit, Tag("<exit>")] | Annotated[Timeout, Tag("<timeout>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("exit", "timeout"))),
-]
+Outcome = Annotated[Exit | Timeout, ByType()]
 
 
 class CommandOutput(Part):
@@ -82,13 +78,7 @@ class DeleteFile(Part):
     path: str
 
 
-Operation = Annotated[
-    Annotated[WriteFile, Tag("<create_file>")]
-    | Annotated[WriteFile, Tag("<update_file>")]
-    | Annotated[DeleteFile, Tag("<delete_file>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("create_file", "update_file", "delete_file"))),
-]
+Operation = Annotated[WriteFile | DeleteFile, ByType()]
 
 
 class ApplyPatchCall(StoredItem):
@@ -155,10 +145,5 @@ class LocalShellCallOutput(StoredItem):
 
 
 AnyLocalItem = (
-    Annotated[ShellCall, Tag("<shell_call>")]
-    | Annotated[ShellCallOutput, Tag("<shell_call_output>")]
-    | Annotated[ApplyPatchCall, Tag("<apply_patch_call>")]
-    | Annotated[ApplyPatchCallOutput, Tag("<apply_patch_call_output>")]
-    | Annotated[LocalShellCall, Tag("<local_shell_call>")]
-    | Annotated[LocalShellCallOutput, Tag("<local_shell_call_output>")]
+    ShellCall | ShellCallOutput | ApplyPatchCall | ApplyPatchCallOutput | LocalShellCall | LocalShellCallOutput
 )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from app.protocol.hosted_kinds import KIND_OF_TOOL
 from app.protocol.local_kinds import LOCAL_TOOLS
-from app.protocol.requests.base import Part, RequestModel, ToolName, check_object_type, tag_of
+from app.protocol.requests.base import ByType, Part, RequestModel, ToolName
 from app.protocol.requests.fields import MAX_TOOLS
-from app.protocol.requests.tools.hosted import AnyHostedTool, tool_tag
+from app.protocol.requests.tools.hosted import AnyHostedTool
 from app.protocol.requests.tools.local import AnyLocalTool
-from app.protocol.requests.tools.omitted import OMITTED, OmittedTool
+from app.protocol.requests.tools.omitted import OmittedTool
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
@@ -30,11 +30,7 @@ UNSUPPORTED_TOOLS = frozenset(
 
 CLIENT_TYPES = ("function", "custom")
 """Types of tools that the client runs."""
-LOADED_TYPES = (*CLIENT_TYPES, "namespace")
-"""What a tool search may find."""
-ADDED_TYPES = (*LOADED_TYPES, "tool_search", *LOCAL_TOOLS)
-"""What the item `additional_tools` may bring."""
-TOOL_TYPES = (*ADDED_TYPES, *KIND_OF_TOOL)
+TOOL_TYPES = (*CLIENT_TYPES, "namespace", "tool_search", *LOCAL_TOOLS, *KIND_OF_TOOL)
 MAX_NAMESPACE_TOOLS = 1024
 """Most tools of one namespace; as many as one MCP server may list."""
 
@@ -115,11 +111,7 @@ class GrammarFormat(RequestModel):
     definition: Annotated[str, Field(min_length=1)]
 
 
-CustomFormat = Annotated[
-    Annotated[TextFormat, Tag("<text>")] | Annotated[GrammarFormat, Tag("<grammar>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(("text", "grammar"))),
-]
+CustomFormat = Annotated[TextFormat | GrammarFormat, ByType()]
 
 
 class CustomTool(_ClientTool):
@@ -155,11 +147,8 @@ def _known_as(tool: Any) -> list[str]:
     return [tool.known_as, *nested]
 
 
-ClientTool = Annotated[
-    Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(CLIENT_TYPES, {*UNSUPPORTED_TOOLS, "namespace", *LOCAL_TOOLS, *KIND_OF_TOOL})),
-]
+_NOT_LOADED = {*UNSUPPORTED_TOOLS, *KIND_OF_TOOL}
+ClientTool = Annotated[FunctionTool | CustomTool, ByType({*_NOT_LOADED, "namespace", *LOCAL_TOOLS})]
 
 
 class NamespaceTool(Part):
@@ -212,39 +201,14 @@ class ToolSearchTool(Part):
         return f"the name '{self.type}'"
 
 
-_NOT_LOADED = {*UNSUPPORTED_TOOLS, *KIND_OF_TOOL}
+_Loaded = FunctionTool | CustomTool | NamespaceTool
+_Added = _Loaded | ToolSearchTool | AnyLocalTool | SkipJsonSchema[OmittedTool]
 
-LoadedTool = Annotated[
-    Annotated[FunctionTool, Tag("<function>")]
-    | Annotated[CustomTool, Tag("<custom>")]
-    | Annotated[NamespaceTool, Tag("<namespace>")]
-    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
-    Discriminator(tool_tag),
-    BeforeValidator(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search", *LOCAL_TOOLS}, hidden=OMITTED)),
-]
+LoadedTool = Annotated[_Loaded | SkipJsonSchema[OmittedTool], ByType({*_NOT_LOADED, "tool_search", *LOCAL_TOOLS})]
 """What a tool search found."""
 
-AddedTool = Annotated[
-    Annotated[FunctionTool, Tag("<function>")]
-    | Annotated[CustomTool, Tag("<custom>")]
-    | Annotated[NamespaceTool, Tag("<namespace>")]
-    | Annotated[ToolSearchTool, Tag("<tool_search>")]
-    | AnyLocalTool
-    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
-    Discriminator(tool_tag),
-    BeforeValidator(check_object_type(ADDED_TYPES, _NOT_LOADED, hidden=OMITTED)),
-]
+AddedTool = Annotated[_Added, ByType(_NOT_LOADED)]
 """A tool of an item `additional_tools`: hosted tools are for `tools` alone."""
 
-Tool = Annotated[
-    Annotated[FunctionTool, Tag("<function>")]
-    | Annotated[CustomTool, Tag("<custom>")]
-    | Annotated[NamespaceTool, Tag("<namespace>")]
-    | Annotated[ToolSearchTool, Tag("<tool_search>")]
-    | AnyLocalTool
-    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")]
-    | AnyHostedTool,
-    Discriminator(tool_tag),
-    BeforeValidator(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS, hidden=OMITTED)),
-]
+Tool = Annotated[_Added | AnyHostedTool, ByType(UNSUPPORTED_TOOLS)]
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(check_names)]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, Tag
+from pydantic import BeforeValidator, Field
 
-from app.protocol.hosted_kinds import KIND_OF_TOOL, WEB_SEARCH, WebSearchType
+from app.protocol.hosted_kinds import KIND_OF_TOOL, WebSearchType
 from app.protocol.requests.base import Part, RequestModel
 from app.protocol.requests.tools.mcp import Mcp
 from app.protocol.requests.validation import refused, wrong_kind
@@ -99,14 +99,4 @@ class WebSearch(_BuiltInTool):
         }
 
 
-def tool_tag(value: Any) -> str:
-    """The discriminator of tools: web search has four names."""
-    kind = value["type"]
-    return "<web_search>" if kind in WEB_SEARCH.tool_types else f"<{kind}>"
-
-
-AnyHostedTool = (
-    Annotated[CodeInterpreter, Tag("<code_interpreter>")]
-    | Annotated[WebSearch, Tag("<web_search>")]
-    | Annotated[Mcp, Tag("<mcp>")]
-)
+AnyHostedTool = CodeInterpreter | WebSearch | Mcp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, Tag
+from pydantic import BeforeValidator, Field
 
 from app.protocol.requests.base import Part
 from app.protocol.requests.validation import refused, wrong_kind
@@ -75,8 +75,4 @@ class LocalShellTool(_LocalTool):
     type: Literal["local_shell"]
 
 
-AnyLocalTool = (
-    Annotated[ShellTool, Tag("<shell>")]
-    | Annotated[ApplyPatchTool, Tag("<apply_patch>")]
-    | Annotated[LocalShellTool, Tag("<local_shell>")]
-)
+AnyLocalTool = ShellTool | ApplyPatchTool | LocalShellTool

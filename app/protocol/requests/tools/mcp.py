@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Part, RequestModel
-from app.protocol.requests.validation import refused, wrong_kind
+from app.protocol.requests.base import Part, RequestModel, of_shape
+from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
 MAX_NAMES = 512
@@ -37,24 +37,15 @@ def _shape_of(value: Any) -> str:
     return "<text>" if isinstance(value, str) else "<list>" if isinstance(value, list) else "<object>"
 
 
-def _check_shape(expected: str, *shapes: type) -> BeforeValidator:
-    def check(value: Any) -> Any:
-        if not isinstance(value, shapes):
-            raise wrong_kind(expected, value)
-        return value
-
-    return BeforeValidator(check)
-
-
 Allowed = Annotated[
     Annotated[Names, Tag("<list>")] | Annotated[ToolFilter, Tag("<object>")],
     Discriminator(_shape_of),
-    _check_shape("an array or an object", list, dict),
+    of_shape("an array or an object", list, dict),
 ]
 RequireApproval = Annotated[
     Annotated[Literal["always", "never"], Tag("<text>")] | Annotated[ApprovalFilter, Tag("<object>")],
     Discriminator(_shape_of),
-    _check_shape("a string or an object", str, dict),
+    of_shape("a string or an object", str, dict),
 ]
 
 _FORBIDDEN_HEADERS = frozenset(

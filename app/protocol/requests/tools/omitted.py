@@ -14,8 +14,6 @@ from app.protocol.item_types import ADDITIONAL_TOOLS, TOOL_SEARCH_OUTPUT
 from app.protocol.requests.base import Part
 from app.protocol.types import Json
 
-OMITTED = ("omitted",)
-
 
 class OmittedTool(Part):
     """Takes the place of a tool that is left out, so that the others keep their positions."""
