@@ -22,7 +22,7 @@ The API and its requests
     grammar          a second table of events, which checks streams
     deltas           random legal deltas, and their events
 Workers
-    worker           a worker without Celery; slot_worker: one without an engine, too; player: one that the test plays
+    worker           a worker without Celery; player: one that the test plays
     scripted         the engine whose prompts script its replies
     pool             Celery's part in unit tests of the pool
     queue_app        a worker app with a runner that pretends; celery_bench drives it; celery_processes starts it

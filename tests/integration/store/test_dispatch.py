@@ -11,25 +11,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.aio import BackgroundTasks
 from app.dispatcher import Dispatcher
-from app.queue.message import FOREGROUND, WEIGHTS, Priority
+from app.queue.message import WEIGHTS, Priority
 from app.queue.publisher import TaskQueue
+from app.responses.create.creator import ResponseCreator
 from app.scheduling.decisions import MAX_SENT, Sending
 from app.store.database import Database
 from app.store.queue import dispatch
 from app.store.responses import lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import estimated_cost
+from app.store.rows import ResponseRow
 from config.settings import load_settings
 from tests.integration.store.common import held, placed, scalar, sql
 from tests.support.rows import new_response
-from tests.support.waiting_rows import QUEUE, drain, end, sent, waiting, with_slots
-
-
-async def test_postgres_and_python_have_the_same_classes_of_the_foreground(db: Database) -> None:
-    """Views and statements name their numbers."""
-    assert "1, 3, 8" in await scalar(db, "SELECT pg_get_viewdef('worker_loads')")
-    assert FOREGROUND == (1, 3, 8)
+from tests.support.waiting import until
+from tests.support.waiting_rows import QUEUE, drain, end, sent, take, waiting, weigh, with_slots
 
 
 async def test_a_response_that_was_cut_short_is_charged_what_it_took_and_teaches_no_scale(
@@ -54,6 +52,45 @@ async def test_a_response_that_was_cut_short_is_charged_what_it_took_and_teaches
     await dispatcher.dispatch(QUEUE)
     refund = (1000 + 700) / WEIGHTS[Priority.FOREGROUND]  # alone it has the weight of its tier
     assert await flow_of_a() == (pytest.approx(tag - refund), scale)
+    await queue.close()
+
+
+async def test_projects_get_tokens_by_their_weights_although_their_estimates_are_wrong(
+    db: Database, redis_url: str
+) -> None:
+    """Each response of `a` takes four times its estimate, and each of `b` half of it."""
+    await weigh(db, "a", 3.0)
+    await with_slots(db, 4)
+    await waiting(db, "a", 300)
+    await waiting(db, "b", 450)
+    used, taken = {"a": 400, "b": 50}, {"a": 0, "b": 0}
+    queue = TaskQueue(load_settings(REDIS_URL=redis_url))
+    dispatcher = Dispatcher(db, queue)
+    for _ in range(60):
+        await dispatcher.dispatch(QUEUE)
+        ids = [row.id for row in await sql(db, "SELECT id FROM responses WHERE status = 'queued' AND sends > 0")]
+        await end(db, ids)
+        for row in await lookup.find_ended(db, ids):
+            assert isinstance(row, ResponseRow)
+            dispatcher.correct_flow(row, used[row.project], cut_short=False)
+            taken[row.project] += used[row.project]
+    await queue.close()
+    assert taken["a"] / taken["b"] == pytest.approx(3.0, rel=0.1)
+
+
+async def test_a_foreground_response_beyond_the_kept_places_is_dispatched_by_its_api_process(
+    db: Database, redis_url: str
+) -> None:
+    """No worker claims anything here, and no maintenance runs."""
+    queue = TaskQueue(load_settings(REDIS_URL=redis_url))
+    creator = ResponseCreator(db, queue, Dispatcher(db, queue), BackgroundTasks(), lambda _: None)
+    await with_slots(db, 4)
+    await take(db, await waiting(db, "a", 4))
+    none_waits = "SELECT count(*) = 0 FROM responses WHERE project = 'b' AND sends = 0"
+    for _ in range(2):
+        assert await creator.insert(replace(new_response(project="b"), priority=Priority.FOREGROUND)) is None
+        await until(lambda: scalar(db, none_waits), what="it is sent")
+    await creator.close()
     await queue.close()
 
 
