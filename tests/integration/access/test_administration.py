@@ -15,7 +15,6 @@ from app.access.new_keys import create_first_key, create_given_key
 from app.access.secret import hash_of, new_secret, shown
 from app.access.service_accounts import ServiceAccounts
 from app.store.database import Database
-from app.store.paging import Page
 from app.store.tenants import api_keys, limits, projects, service_accounts
 from app.store.tenants.projects import EVERYTHING
 from app.streaming.pubsub import PubSub
@@ -35,13 +34,8 @@ async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -
     assert row.expires_at is row.last_used_at is row.revoked_at is None
 
 
-async def test_a_project_is_listed_with_what_it_may_use(admin: Administration) -> None:
-    plain = await admin.create_project("plain")
+async def test_what_a_project_may_use_is_names_or_all_but_names(admin: Administration) -> None:
     narrow = await admin.create_project("narrow", models=["a", "b"], tool_servers=[])
-    found, _ = await projects.find_page(admin.db, Page(10), archived=True)
-    assert [project.id for project in found] == ["default", plain.id, narrow.id]
-    assert (plain.models, plain.tool_servers) == (EVERYTHING, EVERYTHING)
-    assert (narrow.models, narrow.tool_servers) == ({"a", "b"}, frozenset())
     wider = await admin.change_project(narrow.id, models=["*"], tool_servers=["*", "!python"])
     assert (wider.models, wider.tool_servers) == (EVERYTHING, {"*", "!python"})
     assert (await admin.change_project(narrow.id, models=["a"])).tool_servers == {"*", "!python"}, (
@@ -49,15 +43,6 @@ async def test_a_project_is_listed_with_what_it_may_use(admin: Administration) -
     )
     with pytest.raises(AdministrationError, match=r"'!a' takes a name from '\*'"):
         await admin.change_project(narrow.id, models=["!a", "b"])
-
-
-async def test_a_weight_is_set_and_noted(admin: Administration, db: Database) -> None:
-    project = await admin.create_project("heavy", weight=3.0)
-    assert project.weight == 3.0
-    assert (await admin.change_project(project.id, weight=0.5)).weight == 0.5
-    statement = "SELECT details->'changes_requested' FROM audit_logs WHERE type = 'project.updated'"
-    async with db.autocommit() as connection:
-        assert (await connection.execute(text(statement))).scalar_one() == {"weight": 0.5}
 
 
 async def test_names_have_bounds(admin: Administration) -> None:
@@ -71,20 +56,6 @@ async def test_a_project_s_key_is_no_operator_s_key(admin: Administration) -> No
     for project, scopes in (*sets, (None, {Scope.RESPONSES}), ("default", set())):
         with pytest.raises(AdministrationError, match="has scopes of: "):
             await admin.create_key(project, "mine", scopes)
-
-
-async def test_an_archived_project_gets_no_keys_and_what_it_may_use_stays(admin: Administration) -> None:
-    project = await admin.create_project("old", models=["a"])
-    await admin.archive_project(project.id)
-    with pytest.raises(AdministrationError, match="is archived"):
-        await admin.create_key(project.id, "mine", PROJECT_SCOPES)
-    with pytest.raises(AdministrationError, match="is archived"):
-        await admin.change_project(project.id, models=["b"])
-    assert (await admin.project(project.id)).models == {"a"}
-    with pytest.raises(AdministrationError, match="no project 'proj_none'"):
-        await admin.create_key("proj_none", "mine", PROJECT_SCOPES)
-    with pytest.raises(AdministrationError, match="cannot be archived"):
-        await admin.archive_project("default")
 
 
 async def test_a_new_project_begins_with_the_limits_that_the_setting_names_and_the_audit_log_has_them(

@@ -53,6 +53,14 @@ async def test_nothing_before_a_row_that_knows_its_place_is_looked_at(db: Databa
     assert 1000 < size.bytes < 1000 + whole.bytes
 
 
+async def test_the_row_of_a_response_does_not_grow_with_its_chain(db: Database) -> None:
+    newest = await chain(db, 5)
+    size = "octet_length(CAST(request AS text)) + octet_length(CAST(output AS text))"
+    sizes = [row.size for row in await sql(db, f"SELECT {size} AS size FROM responses ORDER BY position")]
+    assert len(await chain_items(db, "default", newest)) == 10
+    assert sizes[-1] == sizes[1]
+
+
 async def test_a_worker_refuses_to_read_more_than_it_may_hold(db: Database) -> None:
     row = await claimed(db, previous_response_id=await chain(db, 3))
     size = (await chain_size(db, row.request["previous_response_id"])).bytes

@@ -17,7 +17,7 @@ from app.store.responses import claims, lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import NewResponse
 from app.store.rows import ResponseRow
-from tests.integration.store.common import placed, scalar, sql
+from tests.integration.store.common import placed, sql
 from tests.support.limited import limited_project, reserving, used
 from tests.support.rows import new_response, released
 from tests.support.waiting_rows import QUEUE, drain, sent, take, waiting, weigh, with_slots
@@ -37,33 +37,6 @@ async def resume(db: Database, project: str | None = None, queue: str = QUEUE) -
 
 def foreground(project: str = "a") -> NewResponse:
     return replace(new_response(project=project), priority=Priority.FOREGROUND.value)
-
-
-@pytest.mark.parametrize("project", ["a", None])
-async def test_what_is_paused_waits_although_a_worker_has_room_and_goes_first_once_it_is_resumed(
-    db: Database, project: str | None
-) -> None:
-    await with_slots(db, 8)
-    await pause(db, project)
-    old = await waiting(db, "a", 3)
-    assert [each.at_once for each in await placed(db, new_response(project="a"))] == [False]
-    assert await sent(db) == []
-    await resume(db, project)
-    assert (await sent(db))[:3] == old
-
-
-async def test_a_pause_of_a_project_holds_back_nobody_else_and_nobody_waits_behind_it(db: Database) -> None:
-    await with_slots(db, 8)
-    await pause(db, "b")
-    await waiting(db, "b", 50)
-    assert [each.at_once for each in await placed(db, new_response(project="a"), new_response(project="c"))] == [
-        True,
-        True,
-    ]
-    await waiting(db, "c", 2)
-    assert [each.at_once for each in await placed(db, new_response(project="a"))] == [False], "c waits"
-    assert len(await sent(db)) == 3
-    assert await scalar(db, "SELECT array_agg(DISTINCT project) FROM waiting_responses") == ["b"]
 
 
 async def test_an_insert_that_joins_a_line_finds_out_that_only_what_is_paused_is_left_of_it(db: Database) -> None:

@@ -54,19 +54,6 @@ async def loads(db: Database) -> Counter[str]:
     return Counter(row.sent_to for row in await sql(db, has))
 
 
-# Balance
-
-
-async def test_a_burst_is_shared_so_that_equal_workers_differ_by_at_most_one(db: Database) -> None:
-    await with_workers(db, a=32, b=32, c=32)
-    await insert(db, *(new_response() for _ in range(20)))
-    for _ in range(12):
-        await insert(db, new_response())
-    found = await loads(db)
-    assert found.total() == 32
-    assert max(found.values()) - min(found.values()) <= 1
-
-
 async def test_claimed_responses_count_for_the_worker_that_claimed_them(db: Database) -> None:
     """A message that came late may be claimed by another worker than the one it was sent to last."""
     await with_workers(db, a=8, b=8)

@@ -42,23 +42,6 @@ async def logged(db: Database, row: ResponseRow, after: int = -1) -> bytes:
     return b"".join(chunk.frames for chunk in (await logs.read(db, row.id, after)).chunks)
 
 
-async def test_readers_from_any_number_get_the_same_bytes_while_the_log_is_written(
-    db: Database, pubsub: PubSub
-) -> None:
-    row = await claimed(db)
-    writer = Writer(row)
-
-    async def reader(after: int) -> bytes:
-        async with pubsub.subscribe(row.id) as subscription:
-            return await collect(db, subscription, row, after, poll=NEVER)
-
-    readers = [asyncio.create_task(reader(after)) for after in (-1, -1, 0, 3, 7, 15)]
-    await say(db, pubsub, writer, 20)
-    got = await asyncio.gather(*readers)
-    for after, text in zip((-1, -1, 0, 3, 7, 15), got, strict=True):
-        assert text == await logged(db, row, after)
-
-
 async def test_a_reader_that_receives_nothing_finds_everything_in_postgres(db: Database, unreachable: PubSub) -> None:
     row = await claimed(db)
     async with unreachable.subscribe(row.id) as subscription:
@@ -123,15 +106,6 @@ async def test_a_deleted_response_ends_readers_that_missed_the_message(db: Datab
         reading = asyncio.create_task(collect(db, subscription, row, poll=0.02))
         await endings.delete(db, "default", row.id)
         await asyncio.wait_for(reading, PATIENCE_SECONDS)
-
-
-async def test_quiet_readers_get_none_when_a_keepalive_is_due(db: Database, pubsub: PubSub) -> None:
-    row = await claimed(db)
-    async with pubsub.subscribe(row.id) as subscription:
-        chunks = LogFollower(partial(logs.read, db, row.id), subscription, 1, poll=NEVER, idle=0.01).follow()
-        assert await anext(chunks) is None
-        assert await anext(chunks) is None
-        await chunks.aclose()
 
 
 async def test_a_read_of_the_log_that_fails_is_retried(db: Database, unreachable: PubSub) -> None:

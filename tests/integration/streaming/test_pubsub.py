@@ -77,14 +77,6 @@ async def test_a_greeting_without_an_answer_is_given_up_and_tried_again(
     assert greeted > 1
 
 
-async def test_subscriptions_leave_nothing_behind(pubsub: PubSub) -> None:
-    for _ in range(3):
-        async with pubsub.subscribe("resp_1"), pubsub.subscribe("resp_1"):
-            assert len(pubsub._channels) == 1
-    assert not pubsub._channels
-    await until(lambda: not pubsub._unconfirmed)
-
-
 async def test_a_reader_that_comes_right_after_another_left_receives_chunks(pubsub: PubSub) -> None:
     chunk = Chunk("resp_1", 0, 0, 1, (), b"x")
     for _ in range(20):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,6 @@ from unittest.mock import patch
 
 import pytest
 import redis
-from sqlalchemy import text
 
 from app.store.database import Database
 from app.store.keys import SharedSealer
@@ -57,6 +55,10 @@ async def attempted(db: Database, count: int = 1, **where: str) -> list[Any]:
         return all_rows or None
 
     return await until(found, what=f"{count} attempts")
+
+
+async def all_attempted(db: Database, count: int) -> bool:
+    return len([row for row in await rows(db) if row.attempts]) == count
 
 
 async def test_an_ending_is_delivered_signed_and_its_response_can_be_read_by_then(
@@ -138,16 +140,6 @@ async def test_a_process_that_dies_between_send_and_note_is_followed_by_a_second
     async with delivering(deliverer(db, pubsub)):
         await settled(db, 1)
     assert receiver.got == {row.event_id: 2} and receiver.forged == []
-
-
-async def test_two_copies_deliver_each_event_once(db: Database, pubsub: PubSub, web: LittleWeb) -> None:
-    receiver = Receiver(web)
-    await endpoint(db, receiver.url)
-    async with delivering(deliverer(db, pubsub)), delivering(deliverer(db, pubsub)):
-        for _ in range(5):
-            await ended(db, 20)
-        await settled(db, 100)
-    assert len(receiver.got) == 100 and set(receiver.got.values()) == {1}
 
 
 class Hanging:
@@ -246,30 +238,31 @@ async def test_names_that_nobody_answers_for_delay_no_other_endpoint(
     assert sum(receiver.got.values()) == 1
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://[::ffff:127.0.0.1]/",
-        "https://[::1]/",
-        "https://2130706433/",
-        "https://0x7f.1/",
-        "https://localhost/",
-        "https://[64:ff9b::a9fe:a9fe]/",
-        "https://[2002:a9fe:a9fe::]/",
-        "https://0/",
-        "http://metadata.google.internal@169.254.169.254/",
-    ],
-)
+SPELLED = [
+    "https://[::ffff:127.0.0.1]/",
+    "https://[::1]/",
+    "https://2130706433/",
+    "https://0x7f.1/",
+    "https://localhost/",
+    "https://[64:ff9b::a9fe:a9fe]/",
+    "https://[2002:a9fe:a9fe::]/",
+    "https://0/",
+    "http://metadata.google.internal@169.254.169.254/",
+]
+
+
 async def test_no_spelling_of_an_address_reaches_this_machine_or_a_metadata_service(
-    db: Database, pubsub: PubSub, url: str
+    db: Database, pubsub: PubSub
 ) -> None:
-    await endpoint(db, url)
+    for number, url in enumerate(SPELLED):
+        await endpoint(db, url, name=str(number))
     async with delivering(deliverer(db, pubsub, networks=())):
         await ended(db, 1)
-        (row,) = await attempted(db)
-    (attempt,) = row.attempts
-    assert attempt["status_code"] is None
-    assert "is refused" in attempt["error"] or "user name" in attempt["error"], attempt
+        await until(partial(all_attempted, db, len(SPELLED)), what="an attempt at each")
+    for row in await rows(db):
+        (attempt,) = row.attempts
+        assert attempt["status_code"] is None
+        assert "is refused" in attempt["error"] or "user name" in attempt["error"], attempt
 
 
 async def test_a_redirect_to_a_metadata_service_is_a_failure_and_is_not_followed(
@@ -283,19 +276,11 @@ async def test_a_redirect_to_a_metadata_service_is_a_failure_and_is_not_followed
     assert [each["status_code"] for each in row.attempts] == [302] and [each.path for each in web.asked] == ["/away"]
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["169.254.169.254", "fd00:ec2::254", "::ffff:169.254.169.254", "100.100.100.200", "10.1.2.3", "127.0.0.1"],
-)
-async def test_no_metadata_service_and_no_network_that_is_not_listed_is_reached(
-    db: Database, pubsub: PubSub, address: str
-) -> None:
+async def test_no_metadata_service_is_reached_whatever_is_listed(db: Database, pubsub: PubSub) -> None:
     async def resolve(*_: Any) -> list[str]:
-        return [address]
+        return ["::ffff:169.254.169.254"]
 
-    networks = [ip_network("192.168.0.0/16")]
-    if address not in ("10.1.2.3", "127.0.0.1"):
-        networks += [ip_network("0.0.0.0/0"), ip_network("::/0")]
+    networks = [ip_network("0.0.0.0/0"), ip_network("::/0")]
     await endpoint(db, "https://hooks.test/")
     async with delivering(deliverer(db, pubsub, resolve, networks)):
         await ended(db, 1)
@@ -328,33 +313,6 @@ async def test_an_address_that_changes_between_check_and_call_is_not_called(
         await ended(db, 1)
         await settled(db, 1)
     assert sum(receiver.got.values()) == 1 and len(answers) == 1, "looked up once"
-
-
-async def test_an_endpoint_that_is_gone_is_disabled_at_once(db: Database, pubsub: PubSub, web: LittleWeb) -> None:
-    receiver = Receiver(web)
-    receiver.status = 410
-    await endpoint(db, receiver.url)
-    async with delivering(deliverer(db, pubsub)) as made:
-        await ended(db, 1)
-        await settled(db, 1)
-    counted = {value: made._metrics.webhook_attempts.labels(value)._value.get() for value in ("failed", "given_up")}
-    assert counted == {"failed": 0, "given_up": 1}
-    row = await endpoints.find(db, DEFAULT_PROJECT, "we_a")
-    assert row is not None and row.disabled_reason == "gone"
-
-
-async def test_five_days_without_a_success_disable_an_endpoint_at_a_third_failure(db: Database, pubsub: PubSub) -> None:
-    await endpoint(db)
-    await sql(db, "UPDATE webhook_endpoints SET failing_since = now() - interval '5 days'")
-    async with delivering(deliverer(db, pubsub)):
-        await ended(db, 1)
-        for count in (1, 2, 3):
-            await attempted(db, count)
-            row = await endpoints.find(db, DEFAULT_PROJECT, "we_a")
-            assert row is not None and (row.disabled_at is None) == (count < 3)
-            await make_due(db)
-    row = await endpoints.find(db, DEFAULT_PROJECT, "we_a")
-    assert row is not None and row.disabled_reason == "failing"
 
 
 async def test_retry_after_is_heeded(db: Database, pubsub: PubSub, web: LittleWeb) -> None:
@@ -422,28 +380,3 @@ async def test_a_secret_that_nobody_can_read_is_an_error_of_the_attempt(db: Data
         await ended(db, 1)
         (row,) = await attempted(db)
     assert "rotate" in row.attempts[0]["error"]
-
-
-async def test_a_backlog_is_worked_off_when_the_endpoint_comes_back(
-    db: Database, pubsub: PubSub, web: LittleWeb
-) -> None:
-    receiver = Receiver(web)
-    failed: Counter[str] = Counter()
-
-    def fails(event_id: str) -> int:
-        failed[event_id] += 1
-        return 503 if int(event_id[-1], 16) % 5 == 0 and failed[event_id] == 1 else 200
-
-    receiver.fails = fails  # type: ignore[method-assign]
-    await endpoint(db, receiver.url)
-    async with delivering(deliverer(db, pubsub)):
-        ids = await ended(db, 200)
-        async with asyncio.timeout(60):
-            while len(receiver.got) < len(ids):
-                await make_due(db)
-                await asyncio.sleep(0.05)
-        await settled(db, 200)
-    assert sorted(event["data"]["id"] for event in receiver.events) == ids
-    async with db.begin() as connection:
-        found = (await connection.execute(text("SELECT failing_since FROM webhook_endpoints"))).one()
-    assert found.failing_since is None
