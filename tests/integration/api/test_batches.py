@@ -517,39 +517,40 @@ async def test_a_line_has_files_as_a_request_has_them_and_one_with_a_bad_file_fa
             failed = await lines_of(client, (await ended(client, made_of_bad.id)).error_file_id)
             assert [each["error"]["code"] for each in failed] == ["file_not_found", "file_encrypted"]
 
-    async def test_all_followers_of_a_batch_share_each_look(
-        self, client: Client, api: Api, carried: Carried, player: Player, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        looks = 0
 
-        async def counted(*arguments: Any) -> Any:
-            nonlocal looks
-            looks += 1
-            return await read_results(*arguments)
+async def test_all_followers_of_a_batch_share_each_look(
+    client: Client, api: Api, carried: Carried, player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
 
-        monkeypatch.setattr(followers, "read_results", counted)
-        made = await created(client, numbered(5))
-        following = [asyncio.create_task(api.client.get(f"/v1/batches/{made.id}/results")) for _ in range(40)]
-        async with carried.on(), player.at_work("Hello"):
-            answers = await asyncio.gather(*following)
-        read = [[json.loads(each) for each in answer.text.splitlines() if each] for answer in answers]
-        assert {len(lines) for lines in read} == {6}
-        assert looks < 40
-        assert api.runtime.batches._followers._watches == {}
+    async def counted(*arguments: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await read_results(*arguments)
 
-    async def test_a_list_of_batches_with_large_errors_ends_before_it_is_large(
-        self, client: Client, carried: Carried, db: Database
-    ) -> None:
-        made = [(await created(client, [b"{}"])).id for _ in range(8)]
-        error = {"line": 1, "code": "a", "message": "x" * 1_000_000, "param": None}
-        await change(
-            db,
-            "UPDATE batches SET status = 'failed', errors = CAST(:errors AS json)",
-            errors=json.dumps({"object": "list", "data": [error]}),
-        )
-        first = await client.batches.list(limit=8)
-        assert ([each.id for each in first.data], first.has_more) == (made[:3:-1], True)
-        assert [each.id async for each in first] == made[::-1]
+    monkeypatch.setattr(followers, "read_results", counted)
+    made = await created(client, numbered(5))
+    following = [asyncio.create_task(api.client.get(f"/v1/batches/{made.id}/results")) for _ in range(40)]
+    async with carried.on(), player.at_work("Hello"):
+        answers = await asyncio.gather(*following)
+    read = [[json.loads(each) for each in answer.text.splitlines() if each] for answer in answers]
+    assert {len(lines) for lines in read} == {6}
+    assert looks < 40
+
+
+async def test_a_list_of_batches_with_large_errors_ends_before_it_is_large(
+    client: Client, carried: Carried, db: Database
+) -> None:
+    made = [(await created(client, [b"{}"])).id for _ in range(8)]
+    error = {"line": 1, "code": "a", "message": "x" * 1_000_000, "param": None}
+    await change(
+        db,
+        "UPDATE batches SET status = 'failed', errors = CAST(:errors AS json)",
+        errors=json.dumps({"object": "list", "data": [error]}),
+    )
+    first = await client.batches.list(limit=8)
+    assert ([each.id for each in first.data], first.has_more) == (made[:3:-1], True)
+    assert [each.id async for each in first] == made[::-1]
 
 
 class TestEveryKindOfRequest:
