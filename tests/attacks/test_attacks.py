@@ -20,7 +20,6 @@ from tests.attacks.attack import (
     PROMPT_FACTOR,
     READER_BYTES,
     TYPICAL,
-    WALL_BYTES,
     Ask,
     Attack,
     Demand,
@@ -47,14 +46,10 @@ ATTACK = Attack("one", "none", _nothing, 2, 1, {"400 input"}, full_only={"503"})
 ASKS = tuple(Ask(float(n), 0.01, "completed") for n in range(1000))
 QUIET = Observed(Counter({"400 input": 3}), ASKS)
 KEPT = KEPT_BYTES + 1
-API, WORKER = TYPICAL.api_bytes(), TYPICAL.worker_bytes()
+API = TYPICAL.api_bytes()
 VERDICTS = {
-    # what was observed, in the full form, what is wrong
-    "refused": (QUIET, False, []),
+    # what was observed, in the full form, what is wrong of it
     "another answer": (replace(QUIET, answers=Counter({"400 input": 1, "500": 1})), False, ["answered '500'"]),
-    "no answer": (replace(QUIET, answers=Counter()), False, ["never answered '400 input'"]),
-    "an answer that did not come": (QUIET, True, ["never answered '503'"]),
-    "no time for an answer": (replace(QUIET, was_cut_off=True), True, []),
     "an error of the bystander": (
         replace(QUIET, asks=(*ASKS, Ask(11.0, 0.1, "503", "count"))),
         False,
@@ -65,18 +60,11 @@ VERDICTS = {
         True,
         ["the bystander's p99 of count is 15.0 s (bound: 1.0)"],
     ),
-    "memory within its bounds": (replace(QUIET, memory={"api": Memory(API), "worker": Memory(WORKER)}), False, []),
-    "the API beyond them": (
+    "the API beyond its bounds": (
         replace(QUIET, memory={"api": Memory(API + MIB)}),
         False,
         [f"api grew by {API // MIB + 1} MiB (bound: {API // MIB})"],
     ),
-    "a process beyond the wall": (
-        replace(QUIET, memory={"other": Memory(WALL_BYTES + MIB)}),
-        False,
-        ["other grew by 401 MiB (bound: 400)"],
-    ),
-    "memory kept twice": (replace(QUIET, memory={"api": Memory(kept=(KEPT, KEPT, 0))}), False, []),
     "memory kept by each round": (
         replace(QUIET, memory={"api": Memory(kept=(KEPT, KEPT, KEPT))}),
         False,

@@ -118,12 +118,6 @@ async def test_every_turn_of_the_script_comes_out_exactly_also_after_items_of_an
     assert await exactly(engine, [shown_again(point) for point in points() if point.past]) == {}
 
 
-async def test_instructions_and_effort_hardly_change_a_turn(engine: Engine) -> None:
-    around = points(instructions="You are a helpful assistant.", reasoning={"effort": "high"})
-    wrong = await exactly(engine, list(around))
-    assert len(wrong) <= 2, wrong  # it is a tiny model
-
-
 @pytest.mark.parametrize("name", ["compare", "double", "unicode"])
 async def test_a_cut_answer_continues_exactly_from_any_token(engine: Engine, name: str) -> None:
     for point in points_of(name):
@@ -133,15 +127,6 @@ async def test_a_cut_answer_continues_exactly_from_any_token(engine: Engine, nam
         assert [point.tokens[:cut] + tokens for cut, (tokens, _) in zip(cuts, rests, strict=True)] == [
             point.tokens
         ] * len(cuts)
-
-
-async def test_a_sampler_with_a_memory_is_forced_through_committed_tokens(engine: Engine) -> None:
-    request = asked("Count from 1 to 60.", temperature=1.0, extra={"seed": 5}, frequency_penalty=0.2)
-    request["max_output_tokens"] = 60
-    turn = await build_turn(engine, request)
-    whole, _ = await written(engine, turn)
-    for cut in (1, 40):
-        assert whole[:cut] + (await written(engine, turn, whole[:cut]))[0] == whole
 
 
 # -- deltas ----------------------------------------------------------------------------------------------------
@@ -196,19 +181,6 @@ async def test_citations_of_the_browser_s_pages_are_annotated(engine: Engine) ->
     assert citation["url"] == "https://folder.test/mountains.html"
 
 
-async def test_a_token_limit_cuts_the_answer_at_any_token(engine: Engine) -> None:
-    for limit in (1, 9):
-        request = asked("What is the weather in Paris?", tools=FUNCTIONS, max_output_tokens=limit)
-        tokens, reason = await written(engine, await build_turn(engine, request))
-        assert (len(tokens), reason) == (limit, FinishReason.LENGTH)
-
-
-async def test_a_stop_string_ends_the_answer(engine: Engine) -> None:
-    deltas, parser = await said(engine, asked("List three colours.", extra={"stop": ["green"]}))
-    assert deltas[-1] == Text("1. red\n2. ", phase="final_answer")
-    assert parser.ended
-
-
 # -- grammars ----------------------------------------------------------------------------------------------------
 
 
@@ -240,13 +212,6 @@ async def test_an_answer_matches_a_schema_that_training_never_showed(engine: Eng
     deltas, _ = await said(engine, asked(PERSON, text={"format": form}))
     assert isinstance(deltas[-1], Text)
     assert set(json.loads(deltas[-1].text)) == {"ok", "size"}
-
-
-async def test_a_cut_structured_answer_continues_exactly_from_any_token(engine: Engine) -> None:
-    [point] = points_of("person", text={"format": schema_of("person")})
-    turn = await turn_at(engine, point)
-    for cut in range(1, len(point.tokens), 13):
-        assert point.tokens[:cut] + (await written(engine, turn, point.tokens[:cut]))[0] == point.tokens
 
 
 CHOICES: list[tuple[Any, str]] = [
@@ -333,11 +298,6 @@ async def test_a_prompt_that_is_too_long_is_refused_or_truncated_to_fit(engine: 
         await build_turn(engine, asked(""), items)
     turn = await build_turn(engine, asked("", truncation="auto"), items)
     assert 2000 < len(turn.prompt) < 3072
-
-
-async def test_the_model_s_identity_can_be_set(engine: Engine) -> None:
-    turn = await build_turn(engine, asked("Hi", extra={"chat_template_kwargs": {"model_identity": "You are Ada."}}))
-    assert "<|message|>You are Ada.\n" in gpt_oss_decode(turn.prompt)
 
 
 async def test_response_messages_are_shown_on_request(engine: Engine) -> None:

@@ -11,10 +11,9 @@ import pytest
 
 from config.settings import ConfigError
 from tests.engine.cases import Case, scripted_model
-from tests.support.scripted.engine import ANSWER, END
+from tests.support.scripted.engine import END
 from tests.support.waiting import until
 from workers.engine import make_engine
-from workers.engine.base import EngineDead, EngineError
 
 
 def case_of(**engine_args: Any) -> Case:
@@ -30,79 +29,6 @@ async def case() -> AsyncIterator[Case]:
     await case.engine.stop()
 
 
-REPLIES = [
-    ("Hello!", "You said: Hello!"),
-    ("/say good morning", "good morning"),
-    ("/say ", ""),
-    ("/say", ""),
-    ("/count 5", "1 2 3 4 5"),
-    ("/count 0", ""),
-    ("/count five", "You said: /count five"),
-    ("/repeat 3 ab ", "ab ab ab "),
-    ("/repeat x", "You said: /repeat x"),
-    ("/unknown 3", "You said: /unknown 3"),
-    ("Grüße 👋", "You said: Grüße 👋"),
-    ("user\nassistant\n", "You said: user\nassistant\n"),
-]
-
-
-async def test_the_last_user_message_decides_the_reply(case: Case) -> None:
-    for asked, reply in REPLIES:
-        turns = [
-            {"role": "user", "content": "/say earlier"},
-            {"role": "assistant", "content": "earlier"},
-            {"role": "user", "content": asked},
-            {"role": "assistant", "content": "/say not me"},
-        ]
-        assert case.text(await case.tokens(await case.engine.render(turns, {}))) == reply, asked
-
-
-async def test_a_scripted_failure_comes_after_its_tokens_and_spares_other_requests(case: Case) -> None:
-    stream = case.stream(await case.prompt("/fail 9"))
-    tokens = [token for _ in range(9) for token in (await anext(stream)).token_ids]
-    assert len(tokens) == 9
-    with pytest.raises(EngineError):
-        await anext(stream)
-    assert case.engine.running == 0
-    await case.engine.check()
-
-
-async def test_a_scripted_failure_repeats_when_its_tokens_are_in_the_prompt(case: Case) -> None:
-    prompt = await case.prompt("/fail 3")
-    with pytest.raises(EngineError, match="the script fails this request"):
-        await case.deltas((*prompt, *b"1 2"))
-
-
-async def test_a_scripted_death_ends_every_stream(case: Case) -> None:
-    other = case.stream(await case.prompt("/hang 2"))
-    await anext(other)
-    await anext(other)
-    hanging = asyncio.ensure_future(anext(other))
-    stream = case.stream(await case.prompt("/die 1"))
-    assert (await anext(stream)).token_ids
-    with pytest.raises(EngineDead, match="died"):
-        await anext(stream)
-    with pytest.raises(EngineDead):
-        await hanging
-    with pytest.raises(EngineDead):
-        await case.engine.check()
-    with pytest.raises(EngineDead):
-        await case.prompt()
-    assert case.engine.running == 0
-
-
-async def test_a_scripted_hang_lasts_until_the_abort(case: Case) -> None:
-    stream = case.stream(await case.prompt("/hang 1"))
-    await anext(stream)
-    hanging = asyncio.ensure_future(anext(stream))
-    await case.tokens(await case.prompt())  # time for more tokens
-    assert not hanging.done()
-    hanging.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await hanging
-    await until(lambda: case.engine.running == 0)
-
-
 async def test_streams_beyond_the_limit_wait_for_a_slot() -> None:
     case = case_of(max_num_seqs=1)
     await case.engine.start()
@@ -113,14 +39,6 @@ async def test_streams_beyond_the_limit_wait_for_a_slot() -> None:
     assert not second.done()
     await first.aclose()
     assert case.text(await second) == "2"
-
-
-async def test_an_engine_that_was_not_started_serves_nothing() -> None:
-    case = case_of()
-    with pytest.raises(EngineDead, match="not running"):
-        await case.engine.check()
-    with pytest.raises(EngineDead, match="not running"):
-        await case.deltas((ANSWER,))
 
 
 @pytest.mark.parametrize(

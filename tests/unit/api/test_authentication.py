@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.access.caller import ANYBODY, OPERATOR_SCOPES, PROJECT_SCOPES, STRANGER
 from app.access.caller import Scope as KeyScope
-from app.access.known_key import EXPIRED, REVOKED, KnownKey
+from app.access.known_key import REVOKED, KnownKey
 from app.access.secret import new_secret
 from app.aio import run_until
 from app.api.authentication import CALLER, DIRECTORY, OPEN_PATHS, SCOPES, AuthenticationMiddleware
@@ -152,15 +152,6 @@ async def test_a_websocket_without_a_key_or_with_one_that_only_reads_is_refused_
         assert (kinds, exchange.status) == (["start", "body"], status)
 
 
-async def test_a_key_that_has_ended_says_why() -> None:
-    for refusal in (REVOKED, EXPIRED):
-        directory = OneKey(row_of())
-        assert directory.known is not None
-        directory.known.end(refusal)
-        exchange = await Exchange(directory=directory).run()
-        assert (exchange.status, exchange.error["message"]) == (401, refusal)
-
-
 async def test_while_postgres_is_away_an_unknown_key_is_a_503() -> None:
     exchange = await Exchange(directory=Away()).run()
     assert (exchange.status, exchange.error["code"]) == (503, "service_unavailable")
@@ -282,24 +273,6 @@ class TestTheEndOfAKey:
         exchange.directory.known.end(REVOKED)
         return await running
 
-    async def test_a_stream_ends_cleanly(self) -> None:
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            await receive()
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
-            assert (await receive())["type"] == "http.disconnect"
-
-        exchange = await self.ended_during(app)
-        assert [message.get("more_body") for message in exchange.sent] == [None, True, False]
-
-    async def test_a_client_that_waits_for_an_answer_is_told_why(self) -> None:
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            await receive()
-            assert (await receive())["type"] == "http.disconnect"
-
-        exchange = await self.ended_during(app)
-        assert (exchange.status, exchange.error["message"]) == (401, REVOKED)
-
     async def test_an_answer_that_is_complete_stays_as_it_is(self) -> None:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             await receive()
@@ -336,11 +309,6 @@ class TestTheEndOfAKey:
         await exchange.incoming.put({"type": "http.request", "body": b"{}", "more_body": False})
         await exchange.run()
         assert exchange.status == 401
-
-    async def test_a_key_ends_by_itself_when_it_expires(self) -> None:
-        key = KnownKey(row_of(left=0.01))
-        await key.ended.wait()
-        assert key.refusal == EXPIRED
 
 
 async def test_a_project_that_begins_and_ends_much_at_once_lets_others_go_between() -> None:

@@ -32,22 +32,6 @@ def test_the_consumer_is_woken_when_a_job_ends(task_pool: TaskPool) -> None:
     assert Hub.woken.wait(PATIENCE_SECONDS)
 
 
-def test_64_jobs_run_at_once_and_each_has_its_own_pid() -> None:
-    pool = start_pool(limit=64)
-    barrier: asyncio.Barrier | None = None
-
-    async def body() -> None:
-        nonlocal barrier
-        barrier = barrier or asyncio.Barrier(64)
-        await barrier.wait()
-
-    requests = [Request(pool, body) for _ in range(64)]
-    assert [request.wait()[0] for request in requests] == [0] * 64
-    assert len({request.pid for request in requests}) == 64
-    assert all(isinstance(request.pid, int) for request in requests)
-    pool.stop()
-
-
 def test_the_pool_alone_keeps_a_waiting_job_alive() -> None:
     pool = start_pool(limit=1)
     first = Request(pool, forever).started()
@@ -94,17 +78,6 @@ def test_a_body_may_await_while_it_cleans_up_and_its_result_counts(task_pool: Ta
     request = Request(task_pool, body).started()
     request.terminate()
     assert request.value == "'finished all the same'"
-
-
-def test_revoked_ids_are_cancelled_for_that_reason_and_others_for_shutdown(task_pool: TaskPool, revoked: Any) -> None:
-    revoked.add("resp_1")
-    bodies = SlowCleanup(), SlowCleanup()
-    requests = [Request(task_pool, body, f"resp_{n}") for n, body in enumerate(bodies, 1)]
-    for request, body in zip(requests, bodies, strict=True):
-        body.may_end.set()
-        request.terminate()
-        request.wait()
-    assert [body.reason for body in bodies] == [Cancelled.REVOKED, Cancelled.SHUTDOWN]
 
 
 def test_a_second_reason_neither_replaces_the_first_nor_interrupts_the_clean_up(revoked: Any) -> None:

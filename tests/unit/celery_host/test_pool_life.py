@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,6 @@ from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from workers.celery_host import pool
 from workers.celery_host.pool import StopWorker, TaskPool
 from workers.celery_host.tasks import Runner, current_runner
-from workers.generation.cancellation import Cancelled
 from workers.generation.slots import Slots
 from workers.pace import Pace
 
@@ -89,26 +87,6 @@ def test_responses_are_offered_while_celery_takes_messages_and_until_the_drain()
     assert changes[-1] == 0
 
 
-def test_the_lifespan_can_stop_the_worker() -> None:
-    exit_codes: list[int] = []
-
-    @asynccontextmanager
-    async def lifespan(stop_worker: StopWorker, _: str) -> AsyncIterator[Runner]:
-        runner = idle_runner()
-        runner.leave = partial(stop_worker, 7)
-        yield runner
-
-    pool = start_pool(lifespan, stop_worker=exit_codes.append)
-
-    async def body() -> None:
-        runner: Any = current_runner.get()
-        runner.leave()
-
-    Request(pool, body).wait()
-    assert exit_codes == [7]
-    pool.stop()
-
-
 def test_one_task_enters_the_lifespan_and_leaves_it_after_the_last_job() -> None:
     steps: list[Any] = []
 
@@ -172,26 +150,6 @@ def test_a_signal_while_the_lifespan_is_entered_ends_the_worker(monkeypatch: pyt
         start_pool(lifespan)
     assert stop.value.code == 0
     assert left.is_set()
-
-
-def test_a_drain_lets_jobs_end_in_their_grace_and_cancels_the_others() -> None:
-    pool = start_pool(limit=2)
-    go = asyncio.Event()
-    long = SlowCleanup()
-    long.may_end.set()
-    requests = [Request(pool, go.wait), Request(pool, long)]
-    for request in requests:
-        request.started()
-    drain = asyncio.run_coroutine_threadsafe(pool.drain(30.0), pool._loop)
-    until_sync(lambda: pool._jobs.is_draining)
-    pool.call(go.set)
-    assert requests[0].value == "True"
-    assert not requests[1].ended.is_set()
-    pool.end_grace()
-    drain.result(PATIENCE_SECONDS)
-    assert requests[1].ignored
-    assert long.reason is Cancelled.SHUTDOWN
-    pool.stop()
 
 
 def test_a_draining_pool_does_not_report_jobs_that_never_started() -> None:
