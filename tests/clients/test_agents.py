@@ -31,14 +31,6 @@ async def test_history_is_carried_by_a_session_and_by_a_conversation(agents: Any
     session.close()
 
 
-async def test_a_tool_loop_by_previous_response_ids(agents: Any) -> None:
-    from tests.clients.adapters.agents import WEATHER
-
-    run = {"auto_previous_response_id": True}
-    result = await agents.run(agents.target.script.weather, run=run, tools=[WEATHER])
-    assert result.final_output == agents.target.script.weather_answer
-
-
 async def test_tools_of_a_namespace_are_called(agents: Any) -> None:
     from agents import tool_namespace
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from openai import OpenAI
 
-from tests.clients.target import PARIS, City, Target, called
+from tests.clients.target import City, Target, called
 
 pytestmark = [
     pytest.mark.long,
@@ -28,25 +27,6 @@ def test_litellm_reads_and_deletes_a_response(target: Target) -> None:
         litellm.delete_responses(response.id, **at)
         with pytest.raises(litellm.NotFoundError):
             litellm.get_responses(response.id, **at)
-
-
-def test_litellm_makes_an_answer_without_any_text_an_empty_one(target: Target) -> None:
-    from tests.clients.adapters.litellm import ChatOverResponses
-
-    with ChatOverResponses(target) as adapter:
-        (choice,) = adapter.said("/raw ").choices
-    assert (choice.message.content, choice.finish_reason) == ("", "stop")
-
-
-def test_instructor_fills_a_model_by_the_response_format_of_completions(client: OpenAI, target: Target) -> None:
-    import instructor
-
-    from tests.clients.adapters.openai import user
-
-    extracting = instructor.from_openai(client, mode=instructor.Mode.JSON_SCHEMA)
-    messages = [user(target.script.paris)]
-    extracted = extracting.chat.completions.create(model=target.model, messages=messages, response_model=City)
-    assert extracted.model_dump() == PARIS.model_dump()
 
 
 @pytest.mark.parametrize("way", ["Responses", "Chat"])

@@ -65,11 +65,6 @@ async def test_reasoning_is_shown_as_it_streams(responses: Any) -> None:
     assert shown == responses.target.script.hello_thought
 
 
-async def test_an_answer_without_text_is_no_output(responses: Any) -> None:
-    """With `str` alone as its output type, pydantic-ai asks again instead."""
-    assert (await responses.run("/raw ", output_type=str | None)).output is None
-
-
 async def test_a_context_beyond_the_threshold_is_compacted(responses: Any) -> None:
     settings = {"openai_context_management": [{"type": "compaction", "compact_threshold": 1000}]}
     first = await responses.run("/repeat 1500 a")

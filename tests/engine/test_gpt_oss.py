@@ -13,7 +13,6 @@ import pytest
 import pytest_asyncio
 
 from app.protocol.events.deltas import (
-    Annotation,
     CallArguments,
     CallStart,
     CodeStart,
@@ -21,7 +20,6 @@ from app.protocol.events.deltas import (
     CustomStart,
     Delta,
     FinishReason,
-    Reasoning,
     Text,
 )
 from config.settings import ConfigError
@@ -32,10 +30,8 @@ from tests.models.gpt_oss_script import (
     FUNCTIONS,
     LIBRARY,
     LISTINGS,
-    PYTHON,
     Point,
     asked,
-    encoded,
     points,
     points_of,
     shown_again,
@@ -132,53 +128,10 @@ async def test_a_cut_answer_continues_exactly_from_any_token(engine: Engine, nam
 # -- deltas ----------------------------------------------------------------------------------------------------
 
 
-async def test_channels_become_items(engine: Engine) -> None:
-    deltas, parser = await said(engine, asked("Tell me what you are going to do, then say hello."))
-    assert deltas == (
-        Reasoning("First a preamble."),
-        Text("I am going to say hello.", phase="commentary"),
-        Text("Hello, as announced.", phase="final_answer"),
-    )
-    assert parser.reasoning_tokens == len(encoded("First a preamble."))
-
-
-async def test_parallel_calls_of_functions_are_two_calls(engine: Engine) -> None:
-    request = asked("Compare the weather in Paris and Rome.", tools=FUNCTIONS)
-    deltas, _ = await said(engine, request)
-    assert deltas[1:] == (
-        CallStart("get_weather"),
-        CallArguments('{"city":"Paris"}'),
-        CallStart("get_weather"),
-        CallArguments('{"city":"Rome"}'),
-    )
-    single, parser = await said(engine, {**request, "parallel_tool_calls": False})
-    assert single == deltas[:3]
-    assert parser.ended
-
-
-async def test_a_custom_tool_gets_the_text_of_its_call(engine: Engine) -> None:
-    deltas, _ = await said(engine, asked("List the files.", tools=FUNCTIONS))
-    assert deltas[1:] == (CustomStart("shell"), CustomInput("ls -l | wc -l"))
-
-
 async def test_a_tool_that_was_not_offered_is_not_called(engine: Engine) -> None:
     deltas, parser = await said(engine, asked("Compute 2 to the power of 64 with Python."))
     assert not any(isinstance(delta, CodeStart) for delta in deltas)
     assert [(call.name, call.kind) for call in parser.calls] == [("python", None)]
-
-
-async def test_citations_of_the_browser_s_pages_are_annotated(engine: Engine) -> None:
-    *_, last = points_of("mountain")
-    sources = {"1": {"url": "https://folder.test/mountains.html", "title": "Tallest mountains"}}
-    last.past[-1].items[-1]["call"]["sources"] = sources
-    turn = await turn_at(engine, last)
-    parser = turn.parser()
-    tokens, _ = await written(engine, turn)
-    deltas = merge_deltas((parser.feed(tokens) + parser.flush()).deltas)
-    [citation] = [delta.annotation for delta in deltas if isinstance(delta, Annotation)]
-    text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
-    assert text[citation["start_index"] : citation["end_index"]] == "【1†L3】"
-    assert citation["url"] == "https://folder.test/mountains.html"
 
 
 # -- grammars ----------------------------------------------------------------------------------------------------
@@ -243,13 +196,6 @@ async def test_tool_choice_can_require_the_hosted_python(engine: Engine) -> None
     assert await exactly(engine, [first]) == {}
 
 
-async def test_a_later_turn_has_no_required_call(engine: Engine) -> None:
-    _, later = points_of("power", tool_choice="required")
-    turn = await turn_at(engine, later)
-    assert turn.sampling.structured is None
-    assert await exactly(engine, [later]) == {}
-
-
 async def test_a_custom_tool_s_input_matches_its_grammar(engine: Engine) -> None:
     grammar = {"type": "grammar", "syntax": "regex", "definition": "(ls|cat) [a-c]"}
     shell = {"type": "custom", "name": "shell", "description": "Runs a shell command.", "format": grammar}
@@ -298,27 +244,6 @@ async def test_a_prompt_that_is_too_long_is_refused_or_truncated_to_fit(engine: 
         await build_turn(engine, asked(""), items)
     turn = await build_turn(engine, asked("", truncation="auto"), items)
     assert 2000 < len(turn.prompt) < 3072
-
-
-async def test_response_messages_are_shown_on_request(engine: Engine) -> None:
-    assert (await build_turn(engine, asked("Hello!"))).messages is None
-    turn = await build_turn(engine, asked("Hello!", enable_response_messages=True))
-    assert turn.messages is not None
-    tokens, _ = await written(engine, turn)
-    made = turn.messages(tokens)
-    assert [each["role"] for each in made["input_messages"]] == ["system", "user"]
-    assert [each["channel"] for each in made["output_messages"]] == ["analysis", "final"]
-    again = asked("", previous_input_messages=[*made["input_messages"], *made["output_messages"]])
-    later = await build_turn(engine, again, [message("And?")])
-    assert "Hello! How can I help you today?<|end|><|start|>user<|message|>And?<|end|>" in gpt_oss_decode(later.prompt)
-
-
-async def test_a_cache_salt_and_a_function_named_like_a_hosted_tool_are_accepted(engine: Engine) -> None:
-    python = {**FUNCTIONS[0], "name": "python"}
-    request = asked("Compute 2 to the power of 64 with Python.", tools=[PYTHON, python], extra={"cache_salt": "x"})
-    deltas, parser = await said(engine, request)
-    assert [type(delta) for delta in deltas][1:2] == [CodeStart]
-    assert [call.name for call in parser.calls] == ["python"]
 
 
 # -- loading ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from functools import cache
@@ -108,15 +107,6 @@ def test_a_parser_is_chosen_by_name(
     assert merge_deltas((parser.feed(tokens_of(tokenizer, text)) + parser.flush()).deltas) == expected
 
 
-@pytest.mark.parametrize(
-    ("tools", "text"), [("hermes", HERMES), ("llama3_json", LLAMA), ("mistral", MISTRAL), ("pythonic", PYTHONIC)]
-)
-def test_a_function_s_name_may_have_dots(tokenizer: Any, tools: str, text: str) -> None:
-    parser = parser_of(tokenizer, None, tools, "weather.now.get")
-    said = parser.feed(tokens_of(tokenizer, text.replace("get_weather", "weather.now.get"))) + parser.flush()
-    assert [delta.name for delta in said.deltas if isinstance(delta, CallStart)] == ["weather.now.get"]
-
-
 @by_format
 def test_a_cut_answer_is_a_beginning_of_the_whole_one_and_another_worker_continues_it(
     tokenizer: Any, reasoning: str | None, tools: str | None, text: str, expected: tuple[Delta, ...]
@@ -174,19 +164,6 @@ async def test_equal_specs_share_an_output_format_but_no_state_of_a_response(tok
             said[place] += parser.feed([token])
     for place, parser in enumerate(parsers):
         assert merge_deltas((said[place] + parser.flush()).deltas) == (*THOUGHT_CALL, PARIS)
-
-
-async def test_the_cache_of_output_formats_is_bounded(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workers.engine.vllm.output.output_format import OutputFormats
-
-    monkeypatch.setattr("workers.engine.vllm.output.output_format.MAX_CACHED", 2)
-    formats = OutputFormats(demo_model(), tokenizer, frozenset({tokenizer.eos_token_id}), None, Passing())
-    specs = [OutputSpec(stop_tokens=(number,)) for number in range(3)]
-    first, second, _ = [await formats.output_format(spec) for spec in specs]
-    assert await formats.output_format(specs[1]) is second
-    assert await formats.output_format(specs[0]) is not first
-    long = OutputSpec(template_args={"long": "x" * 20_000})
-    assert await formats.output_format(long) is not await formats.output_format(long)
 
 
 # -- answers of the engine ----------------------------------------------------------------------------------
@@ -314,14 +291,6 @@ async def test_a_custom_tool_s_input_fits_its_grammar(
     assert re.fullmatch(pattern, given.text)
 
 
-@package
-async def test_json_matches_a_schema_that_training_never_showed(vllm_case: Case) -> None:
-    flags = json_schema(a={"type": "boolean"}, b={"type": "array", "items": {"enum": ["x", "y"]}, "maxItems": 3})
-    [said] = await answer(vllm_case, "What is this?", text={"format": flags})
-    assert isinstance(said, Text)
-    assert set(json.loads(said.text)) == {"a", "b"}
-
-
 def custom(name: str, syntax: str, definition: str) -> Json:
     made = {"type": "grammar", "syntax": syntax, "definition": definition}
     return {"type": "custom", "name": name, "description": None, "format": made}
@@ -358,37 +327,10 @@ async def test_a_model_without_a_tool_parser_calls_no_tools(vllm_case: Case) -> 
 
 
 @package
-async def test_log_probabilities_spell_the_text(vllm_case: Case) -> None:
-    [said] = await answer(vllm_case, "Say hello in Chinese, Greek and emoji.", top_logprobs=2)
-    assert isinstance(said, Text)
-    assert bytes(byte for entry in said.logprobs for byte in entry["bytes"]).decode() == said.text
-    assert all(len(entry["top_logprobs"]) == 2 and entry["logprob"] <= 0 for entry in said.logprobs)
-    assert all(entry["top_logprobs"][0]["logprob"] >= entry["top_logprobs"][1]["logprob"] for entry in said.logprobs)
-    [bare] = await answer(vllm_case, "Hello!", include=["message.output_text.logprobs"])
-    assert isinstance(bare, Text)
-    assert bare.logprobs
-    assert all(entry["top_logprobs"] == [] for entry in bare.logprobs)
-
-
-@package
 async def test_vllm_s_own_parameters_are_accepted(vllm_case: Case) -> None:
     one = {"logit_bias": {"40": -100.0}, "bad_words": ["red"], "cache_salt": "x", "top_k": 5}
     for extra in (one, {"stop_token_ids": [40]}, {"allowed_token_ids": [40, 41]}):
         assert await answer(vllm_case, "List three colours.", extra=extra, max_output_tokens=5)
-
-
-@package
-async def test_a_conversation_with_calls_continues(vllm_case: Case) -> None:
-    items = [
-        message(PARIS_WEATHER),
-        {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": '{"city":"Paris"}'},
-        {
-            "type": "function_call_output",
-            "call_id": "call_1",
-            "output": '{"city":"Paris","temperature_c":18,"sky":"sunny"}',
-        },
-    ]
-    assert await answer(vllm_case, "", input=items, tools=[WEATHER]) == (Text("It is sunny in Paris, 18 degrees."),)
 
 
 @package

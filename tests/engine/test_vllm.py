@@ -74,18 +74,6 @@ async def test_a_prompt_is_the_same_whether_it_is_rendered_at_once_or_in_a_threa
 
 @package
 @pytest.mark.vllm
-async def test_a_long_prompt_does_not_block_the_event_loop(vllm_case: Case) -> None:
-    rendering = asyncio.ensure_future(vllm_case.prompt("word " * 2000))
-    turns = 0
-    while not rendering.done():
-        await asyncio.sleep(0)
-        turns += 1
-    assert await rendering
-    assert turns > 10
-
-
-@package
-@pytest.mark.vllm
 async def test_others_get_prompts_and_tokens_while_prompts_are_refused_that_are_far_too_long(vllm_case: Case) -> None:
     large = [asyncio.ensure_future(vllm_case.prompt(f"{n} " + "word " * 800_000)) for n in range(3)]
     await asyncio.sleep(0)

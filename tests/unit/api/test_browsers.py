@@ -29,17 +29,6 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         yield opened
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/responses"), ("DELETE", "/v1/responses/resp_1")])
-async def test_a_preflight_of_an_allowed_page_is_answered(client: httpx.AsyncClient, method: str, path: str) -> None:
-    wanted = {"access-control-request-method": method, "access-control-request-headers": "authorization"}
-    answer = await client.options(path, headers={"origin": PAGE, **wanted})
-    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, PAGE)
-    assert answer.headers["access-control-allow-headers"] == "authorization"
-    refused = await client.options(path, headers={"origin": STRANGER, **wanted})
-    assert refused.status_code == 400
-    assert "access-control-allow-origin" not in refused.headers
-
-
 async def test_an_allowed_page_may_read_answers_and_errors(client: httpx.AsyncClient) -> None:
     for path, status in (("/health/live", 200), ("/nowhere", 404)):
         answer = await client.get(path, headers={"origin": PAGE})

@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Message
 
 from app.api.sse import EventStream
-from app.bounds import Bound, TotalReached
+from app.bounds import Bound
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.responses.read.reader import Events, Pulse
@@ -90,19 +90,6 @@ async def test_a_stream_has_the_headers_of_an_event_stream() -> None:
     }
 
 
-async def test_chunks_go_out_as_they_are_and_done_is_last() -> None:
-    wire, chunks = Wire(), [chunk(0, 2), chunk(3, 3), chunk(4, 5, final=True)]
-    await run(Source(chunks), wire)
-    assert wire.writes == [*(part.frames for part in chunks), frames.DONE]
-    assert wire.complete
-
-
-async def test_silence_becomes_a_comment_and_no_event() -> None:
-    wire = Wire()
-    await run(Source([None, chunk(0, 0)]), wire)
-    assert wire.writes == [b": keepalive\n\n", chunk(0, 0).frames, frames.DONE]
-
-
 async def test_a_reader_that_leaves_closes_the_source() -> None:
     wire, source = Wire(), Source([chunk(0, 0)], then_wait=True)
     running = asyncio.create_task(run(source, wire))
@@ -111,23 +98,6 @@ async def test_a_reader_that_leaves_closes_the_source() -> None:
     await running
     assert source.closed
     assert frames.DONE not in wire.writes
-
-
-async def test_a_stopping_server_ends_the_stream_without_done() -> None:
-    wire, source, shutdown = Wire(), Source([chunk(0, 0)], then_wait=True), asyncio.Event()
-    running = asyncio.create_task(run(source, wire, shutdown))
-    await until(lambda: len(wire.writes) == 1)
-    shutdown.set()
-    await running
-    assert source.closed
-    assert (wire.writes, wire.complete) == ([chunk(0, 0).frames, b""], True)
-
-
-async def test_a_stream_that_begins_while_the_server_stops_ends_at_once() -> None:
-    wire, source, shutdown = Wire(), Source([], then_wait=True), asyncio.Event()
-    shutdown.set()
-    await run(source, wire, shutdown)
-    assert wire.complete
 
 
 async def test_a_source_that_fails_ends_the_stream_with_its_error() -> None:
@@ -152,12 +122,3 @@ async def test_a_reader_gives_its_place_back_at_whatever_step_it_leaves(steps: i
     with pytest.raises(asyncio.CancelledError):
         await running
     assert source.readers.held == 0
-
-
-async def test_a_reader_beyond_the_bound_opens_nothing() -> None:
-    wire, source = Wire(), Source([chunk(0, 0)])
-    with source.readers.take("other"), pytest.raises(TotalReached):
-        await run(source, wire)
-    assert not wire.sent
-    await run(source, wire)
-    assert wire.complete and source.readers.held == 0

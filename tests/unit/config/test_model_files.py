@@ -13,8 +13,7 @@ from app.cli import cli
 from config import model_files
 from config.model_files import description, read_files, resolved
 from config.models import AUTO, ServedModel, load_models
-from config.settings import CHECKOUT, ConfigError
-from tests.families import table
+from config.settings import ConfigError
 
 QWEN = (
     "{% if tools %}{{ tools }} <tool_call>{'name': 'f', 'arguments': {}}</tool_call>{% endif %}"
@@ -116,11 +115,6 @@ def test_a_name_and_a_path_are_enough(tmp_path: Path) -> None:
     )
 
 
-def test_the_demo_model_is_read_by_its_own_files() -> None:
-    chosen, _ = resolved(load_models(CHECKOUT / "config" / "models.toml").models[0])
-    assert (chosen.tool_parser, chosen.reasoning_parser) == ("hermes", "qwen3")
-
-
 @pytest.mark.parametrize(
     ("entry", "tools", "reasoning"),
     [
@@ -220,11 +214,6 @@ def test_a_model_that_is_resolved_needs_no_files(tmp_path: Path) -> None:
     assert resolved(served) == (served, "format chat, tool_parser hermes, reasoning_parser none")
 
 
-def test_the_scripted_engine_has_no_files(tmp_path: Path) -> None:
-    served = model(tmp_path, 'engine = "tests.support.scripted:ScriptedEngine"')
-    assert (served.is_resolved, served.tool_parser, served.reasoning_parser) == (True, None, None)
-
-
 RECOMMENDED = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [1, 2]}
 
 
@@ -247,11 +236,3 @@ def test_sampling_follows_from_what_its_makers_recommend_unless_the_models_file_
     chosen, line = resolved(model(tmp_path, f'path = "./weights"\n{entry}'))
     assert chosen.default_sampling == sampling
     assert ("default_sampling temperature=0.6 top_p=0.95 top_k=20 (" in line) is (len(sampling) == 3)
-
-
-def test_the_table_of_a_folder_has_a_line_for_each_model(tmp_path: Path) -> None:
-    qwen3(tmp_path / "a")
-    write(tmp_path / "b", config__json={"model_type": "odd"}, chat_template__jinja="{{ raise_exception('No.') }}")
-    first, second = (line.split() for line in table(tmp_path))
-    assert first[:5] == ["a", "qwen3", "hermes", "qwen3", "closed/free/closed"]
-    assert second[:5] == ["b", "odd", "none", "none", "error/error/error"]

@@ -159,12 +159,6 @@ def test_a_url_that_is_missing_is_named_when_it_is_needed() -> None:
         _ = load_settings().broker_url
 
 
-def test_every_field_has_a_variable() -> None:
-    for name in Settings.model_fields:
-        expected = name.upper() if name in ("database_url", "redis_url") else f"LONGHAUL_{name.upper()}"
-        assert variable_of(name) == expected
-
-
 def test_a_variable_that_is_no_setting_is_unknown() -> None:
     no_settings = {"LONGHAUL_MAX_TRIES": "3", "longhaul_prot": "1"}
     assert unknown_variables({**no_settings, "LONGHAUL_PORT": "1", "longhaul_host": "x", "PATH": ""}) == [*no_settings]

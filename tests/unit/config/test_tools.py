@@ -14,7 +14,6 @@ from config.tools import (
     expand_headers,
     merge_servers,
     server_for,
-    server_of_kind,
     servers_of_variable,
 )
 from tests.unit.config.cases import NAMED, catalog, check_complaints
@@ -45,13 +44,6 @@ def test_every_option_of_an_mcp_server_is_read(tmp_path: Path) -> None:
     assert (dict(server.headers), server.after_crash) == ({"Authorization": "Bearer ${TOKEN}"}, "fail")
     assert (server.allowed_tools, server.require_approval) == ({"search"}, True)
     assert server.allows("search") and not server.allows("delete")
-
-
-def test_a_command_is_kept_word_by_word(tmp_path: Path) -> None:
-    (server,) = catalog(
-        tmp_path, NAMED + entry('kind = "python"\ncommand = ["longhaul", "tools", "python", "--stdio"]\n')
-    ).tools
-    assert (server.url, server.command) == (None, ("longhaul", "tools", "python", "--stdio"))
 
 
 WRONG = [
@@ -156,11 +148,6 @@ SERVERS = (
 def test_a_request_names_a_configured_server_or_none(label: str, url: str | None, found: str | None) -> None:
     server = server_for(SERVERS, label, url)
     assert (server.label if server else None) == found
-
-
-def test_a_built_in_tool_has_one_server() -> None:
-    assert server_of_kind(SERVERS, "python") is SERVERS[0]
-    assert server_of_kind(SERVERS, "browser") is None
 
 
 def test_headers_get_their_variables_when_they_are_used() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from app.local.commands.doctor import clocks, machine, postgres, redis
 from app.local.commands.doctor.finding import Finding, Level
-from app.local.workers.devices import Device, Devices
 from app.queue.redis_client import RedisFacts
 from app.store.migrate import head
 from app.store.roles.inspection import RoleFacts, ServerFacts
@@ -138,9 +137,6 @@ def test_what_this_machine_lacks_is_told(tmp_path: Path) -> None:
     assert levels(machine.open_files(settings, 1024)) == {"open files": "warn"}
     assert levels(machine.open_files(settings, resource.RLIM_INFINITY)) == {"open files": "ok"}
     assert levels(machine.disk(tmp_path / "not" / "yet")).keys() == {"disk"}
-    two = Devices((Device(0, "GPU-a"), Device(1, "GPU-b")))
-    assert levels(machine._enough(two, {"a": 2, "b": 0}, "570")) == {"GPUs": "ok"}
-    assert levels(machine._enough(two, {"a": 4}, "570")) == {"GPUs": "warn"}
 
 
 def test_an_api_that_strangers_could_use_and_unknown_variables_are_told() -> None:

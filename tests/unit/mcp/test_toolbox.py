@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,14 +13,13 @@ from mcp.shared.exceptions import MCPError
 
 from app.aio import BackgroundTasks
 from app.heavy import PROJECT
-from app.sizes import is_large
 from config.server_kind import PROJECT_META
 from config.tools import McpServer
 from tests.support.waiting import until
 from workers.formats.calls.hosted import HostedCall
 from workers.mcp import toolbox as module
 from workers.mcp.errors import SessionGone
-from workers.mcp.results import ResultOptions, ToolResult
+from workers.mcp.results import ResultOptions
 from workers.mcp.session import Session
 from workers.mcp.toolbox import Toolbox
 
@@ -175,33 +174,6 @@ async def test_a_request_that_is_invalid_ends_no_session(sessions: list[FakeSess
         sessions[0].answer(index)
     assert [(await call).ok for call in (*running, last)].count(False) == 1
     assert len(sessions) == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "facts"),
-    [
-        (types.TextContent(text="x" * 300_000), None),
-        (types.ImageContent(data="x" * 300_000, mime_type="image/png"), None),
-        (types.EmbeddedResource(resource=types.TextResourceContents(uri="file:///x", text="x" * 300_000)), None),
-        (types.TextContent(text="see data"), {"rows": ["x"] * 100_000}),
-    ],
-)
-async def test_whatever_is_large_in_an_answer_is_read_beside_the_loop(
-    sessions: list[FakeSession], monkeypatch: pytest.MonkeyPatch, content: types.ContentBlock, facts: Any
-) -> None:
-    sizes: list[int] = []
-
-    async def noted(work: Callable[[], ToolResult], size: int) -> ToolResult:
-        sizes.append(size)
-        return work()
-
-    monkeypatch.setattr(module, "off_loop", noted)
-    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000), BackgroundTasks())
-    running = asyncio.create_task(toolbox.run(call_of("docs"), None))
-    await until(lambda: len(sessions) == 1 and len(sessions[0].calls) == 1)
-    sessions[0].calls[0][2].set_result(types.CallToolResult(content=[content], structured_content=facts))
-    assert (await running).ok
-    assert is_large(*sizes)
 
 
 async def test_calls_that_a_server_has_forgotten_are_made_once_more_in_one_new_session(

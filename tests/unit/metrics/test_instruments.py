@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import pairwise
-from unittest.mock import patch
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
 from app.bounds import Bound, BoundReached
 from app.metrics.bounds import BoundsCollector
-from app.metrics.buckets import LONG, SHORT, TOKENS
 from app.metrics.instruments import ApiMetrics, WorkerMetrics
-from app.metrics.labels import MAX_PROJECT_LABELS
 from app.protocol.errors import InvalidRequest, LimitReached, ModelPaused, NotFound, ShareUsed, Unavailable
 from app.protocol.limits import Allowance, LimitKind, LimitState, Shortage
 from app.queue.message import Priority
@@ -22,31 +18,6 @@ from tests.support.scrapes import scrape_of
 def worker() -> tuple[WorkerMetrics, CollectorRegistry]:
     registry = CollectorRegistry()
     return WorkerMetrics("m", registry), registry
-
-
-def test_a_quantile_is_right_to_the_ratio_of_two_steps() -> None:
-    for steps in (LONG, SHORT, TOKENS):
-        assert all(1 < upper / lower <= 1.5 + 1e-9 for lower, upper in pairwise(steps))
-        assert len(steps) < 60
-
-
-def test_without_a_registry_nothing_is_counted() -> None:
-    with patch.object(Histogram, "observe") as observe, patch.object(Counter, "inc") as inc:
-        metrics = WorkerMetrics("m")
-        metrics.waited(Priority.BACKGROUND.value, 1)
-        metrics.claimed(2, has_yielded=True)
-        ApiMetrics().answered("POST", "/v1/responses", 200, 0.01)
-    assert not observe.called and not inc.called
-
-
-def test_a_takeover_is_a_claim_after_the_first() -> None:
-    metrics, registry = worker()
-    metrics.claimed(1, has_yielded=False)
-    metrics.claimed(2, has_yielded=True)
-    metrics.claimed(3, has_yielded=False)
-    found = scrape_of(registry)
-    assert found.value("longhaul_takeovers_total") == 2
-    assert found.value("longhaul_takeovers_total", model="m", reason="yield") == 1
 
 
 def test_the_first_token_counts_once_and_later_ones_by_their_distance() -> None:
@@ -99,14 +70,6 @@ def test_a_refusal_counts_by_its_code_and_that_of_a_limit_by_its_limit_and_proje
         ("too_many_readers", "", ""),
         ("rate_limit_exceeded", "", ""),
     }
-
-
-def test_the_projects_of_refusals_are_bounded() -> None:
-    registry = CollectorRegistry()
-    metrics = ApiMetrics(registry)
-    for number in range(MAX_PROJECT_LABELS + 5):
-        metrics.refused(limited(f"p{number}"))
-    assert scrape_of(registry).value("longhaul_refusals_total", project="other") == 5
 
 
 def test_a_bound_shows_what_is_held_and_how_often_something_did_not_fit() -> None:

@@ -72,11 +72,6 @@ def test_each_reason_follows_from_the_rows(reason: Reason, of: KnownResponse, am
     assert explain(of, among).reason is reason
 
 
-def test_every_reason_has_a_case() -> None:
-    (mark,) = test_each_reason_follows_from_the_rows.pytestmark  # type: ignore[attr-defined]
-    assert {case[0] for case in mark.args[1]} == set(Reason) - {Reason.IN_TOOLS}
-
-
 def test_a_response_whose_tools_have_not_answered_says_which() -> None:
     found = explain(running(), look(worker()), ["python"])
     assert found.reason is Reason.IN_TOOLS

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.queue.message import WEIGHTS, Priority
-from app.scheduling.order import MAX_CHARGE, TIER_PART, Flow, WaitingFlow, WaitingResponse, in_order
+from app.queue.message import Priority
+from app.scheduling.order import MAX_CHARGE, Flow, WaitingFlow, WaitingResponse, in_order
 from app.scheduling.placement import Candidate
 from tests.unit.scheduling.cases import BACKGROUND, CLASSES, flow, flows
 
@@ -94,9 +94,3 @@ def test_what_was_charged_before_is_not_charged_again() -> None:
 def test_a_charge_is_bounded() -> None:
     (response,) = in_order([flow("a", [MAX_CHARGE], scale=100.0)], 0.0)
     assert response.charge == MAX_CHARGE
-
-
-def test_a_tier_weighs_as_much_as_its_foreground() -> None:
-    for tier in ("priority", "default", "flex"):
-        foreground, background = (Priority.of(tier, background=each) for each in (False, True))
-        assert WEIGHTS[foreground] == TIER_PART * WEIGHTS[background]

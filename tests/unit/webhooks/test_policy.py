@@ -21,12 +21,6 @@ NOW = 1_764_374_400.0
 """2025-11-29 00:00:00 UTC."""
 
 
-def test_the_schedule_is_that_of_standard_webhooks() -> None:
-    assert [seconds for seconds in SCHEDULE if seconds < 3600] == [0, 5, 5 * 60, 30 * 60]
-    assert [seconds / 3600 for seconds in SCHEDULE if seconds >= 3600] == [2, 5, 10, 14, 20, 24]
-    assert 75 * 3600 < sum(SCHEDULE) < 76 * 3600
-
-
 @pytest.mark.parametrize(
     ("outcome", "tries", "failing", "expected"),
     [

@@ -1,4 +1,4 @@
-"""Harmony held against outside judges: openai/harmony's own tests, and vLLM's tests of its Responses harmony path.
+"""Harmony held against an outside judge: openai/harmony's own tests.
 
 The cases are restated in our own words, each under the name of the judge's test. Prompts are compared with what the
 openai_harmony package renders, or with a text where the package's header order differs (encoding.py says why).
@@ -23,14 +23,11 @@ from openai_harmony import (
     ToolDescription,
 )
 
-from app.protocol.events.deltas import CallArguments, CallStart, Delta, McpArguments, McpStart
 from app.protocol.types import Json
-from tests.support.requests import message, output, reasoning
-from tests.unit.formats.harmony.cases import CITY, DAY, HOSTED, RULES, called, parsed, text_of, tokens_of
+from tests.support.requests import message, reasoning
+from tests.unit.formats.harmony.cases import CITY, DAY, text_of, tokens_of
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.output_format import Tool
-from workers.formats.answer import AnswerRules
-from workers.formats.calls.router import CallableTools
 from workers.formats.harmony.history import earlier_messages
 from workers.formats.harmony.prompt import Conversation, Preface
 from workers.formats.harmony.reader import messages_in
@@ -49,15 +46,10 @@ RICH: Json = {
 }
 
 
-def prompt(items: Sequence[Json], *, earlier: Sequence[Json] = (), all_reasoning: bool = False, **preface: Any) -> str:
+def prompt(items: Sequence[Json], *, all_reasoning: bool = False, **preface: Any) -> str:
     """Our prompt."""
-    conversation = Conversation(Preface(DAY, **preface), items, earlier_messages(earlier), all_reasoning=all_reasoning)
+    conversation = Conversation(Preface(DAY, **preface), items, all_reasoning=all_reasoning)
     return text_of(conversation.tokens())
-
-
-def tail(items: Sequence[Json], **more: Any) -> str:
-    """Our prompt without its system message."""
-    return prompt(items, **more).split("<|end|>", 1)[1]
 
 
 def library(*messages: Message, drop: bool = True) -> str:
@@ -237,66 +229,3 @@ def test_answers_are_read_as_the_judge_and_the_packages_lenient_parser_read_them
     parser.process_eos()
     texts = ["".join(part.text for part in each.content) for each in parser.messages]
     assert texts == [text for *_, text in expected]
-
-
-# -- vLLM: answers to items --------------------------------------------------------------------------------------
-
-CHANNELS = ("commentary", "comment", "analysis", "final")
-DOTTED = AnswerRules(
-    tools=CallableTools(functions=frozenset({"weather", "math.sum"}), hosted={"browser.find": HOSTED["browser.open"]})
-)
-
-
-def deltas(channel: str, text: str, recipient: str, rules: AnswerRules = RULES, *, cut: bool = False) -> list[Delta]:
-    written = f"<|channel|>{channel} to={recipient}<|message|>{text}{'' if cut else '<|end|>'}"
-    return list(parsed(tokens_of(written), rules, cut=cut).deltas)
-
-
-@pytest.mark.parametrize("cut", [False, True])
-def test_function_recipient_creates_function_call(cut: bool) -> None:
-    for recipient, name in (("functions.weather", "weather"), ("weather", "weather"), ("math.sum", "math.sum")):
-        for channel in CHANNELS:
-            assert deltas(channel, CALL, recipient, DOTTED, cut=cut) == [CallStart(name), CallArguments(CALL)]
-
-
-@pytest.mark.parametrize("cut", [False, True])
-def test_non_function_non_builtin_recipient_creates_mcp_call(cut: bool) -> None:
-    for recipient, server, name in (("weather", "weather", "weather"), ("shelf.list", "shelf", "list")):
-        for channel in CHANNELS:
-            assert deltas(channel, CALL, recipient, cut=cut) == [McpStart(server, name), McpArguments(CALL)]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "cut", "calls"), [('{"query":"q"}', False, 1), ('{"query":"q"}', True, 1), ('{"q', True, 0)]
-)
-def test_browser_search_that_is_cut_is_a_call_if_its_arguments_are_whole(arguments: str, cut: bool, calls: int) -> None:
-    """vLLM drops every search that is cut. Here one with whole arguments is an incomplete item."""
-    found = deltas("commentary", arguments, "browser.search", cut=cut)
-    assert [type(each).__name__ for each in found] == ["WholeCall"] * calls
-
-
-# -- vLLM: whole prompts (TestResponseInputToHarmonyRenderParity) ------------------------------------------------
-
-CALLED = '<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{"city":"Paris"}<|call|>'
-RESULT = "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>18<|end|>"
-NEAR = "<|start|>assistant to=functions.near<|channel|>commentary json<|message|>{}<|call|>"
-USER = "<|start|>user<|message|>{}<|end|>"
-PARITY: dict[str, tuple[list[Json], str]] = {
-    "function_call_empty_arguments": ([called(arguments="")], CALLED.replace('{"city":"Paris"}', "")),
-    "function_call_output_uses_most_recent_matching_call": (
-        [called("near", "{}"), called(), output()],
-        NEAR + CALLED + RESULT,
-    ),
-    "message_with_array_content": (
-        [{**message(""), "content": [{"type": "input_text", "text": each} for each in ("One. ", "Two.")]}],
-        USER.format("One. Two."),
-    ),
-    "user_message_with_empty_content": ([message("")], USER.format("")),
-    "reasoning_with_empty_content": ([reasoning()], ""),
-}
-
-
-@pytest.mark.parametrize("name", PARITY)
-def test_render_parity(name: str) -> None:
-    items, expected = PARITY[name]
-    assert tail(items) == f"{expected}<|start|>assistant"
