@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,9 +14,29 @@ from openai.types.responses import Response
 
 from tests.e2e.conftest import counted
 from tests.support.longhaul import Longhaul, send_all
-from tests.support.waiting import until
+from tests.support.waiting import until, until_sync
 
 MODEL = "scripted"
+
+
+async def test_a_burst_of_requests_is_shared_out(pair: Longhaul, both: list[str]) -> None:
+    """Two API processes place what they get at once, and neither sees what the other is about to commit."""
+    burst = 12
+    async with pair.async_client() as client:
+        asked = (client.responses.create(model=MODEL, input="/hang 5", background=True) for _ in range(burst))
+        ids = {response.id for response in await asyncio.gather(*asked)}
+
+        def workers() -> Counter[str] | None:
+            tasks = flower.get("/api/tasks", params={"limit": 1000, "state": "STARTED"}).json()
+            started = [tasks[each]["worker"] for each in ids if each in tasks]
+            return Counter(started) if len(started) == burst else None
+
+        try:
+            with pair.flower as flower:
+                shares = until_sync(workers, what="Flower shows all of them running")
+        finally:
+            await asyncio.gather(*(client.responses.cancel(each) for each in ids))
+        assert shares is not None and len(shares) == 2 and min(shares.values()) >= burst / 3
 
 
 Pieces = AsyncIterator[tuple[str, str | None]]

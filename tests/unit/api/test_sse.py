@@ -90,6 +90,19 @@ async def test_a_stream_has_the_headers_of_an_event_stream() -> None:
     }
 
 
+async def test_chunks_go_out_as_they_are_and_done_is_last() -> None:
+    wire, chunks = Wire(), [chunk(0, 2), chunk(3, 3), chunk(4, 5, final=True)]
+    await run(Source(chunks), wire)
+    assert wire.writes == [*(part.frames for part in chunks), frames.DONE]
+    assert wire.complete
+
+
+async def test_silence_becomes_a_comment_and_no_event() -> None:
+    wire = Wire()
+    await run(Source([None, chunk(0, 0)]), wire)
+    assert wire.writes == [b": keepalive\n\n", chunk(0, 0).frames, frames.DONE]
+
+
 async def test_a_reader_that_leaves_closes_the_source() -> None:
     wire, source = Wire(), Source([chunk(0, 0)], then_wait=True)
     running = asyncio.create_task(run(source, wire))
