@@ -7,19 +7,29 @@ Longhaul has nothing cached, and no index.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator
 
 from app.protocol.hosted_kinds import KIND_OF_TOOL, WEB_SEARCH
 from app.protocol.item_types import ADDITIONAL_TOOLS, TOOL_SEARCH_OUTPUT
 from app.protocol.requests.base import Part
+from app.protocol.requests.validation import refused
 from app.protocol.types import Json
+
+
+def _check_sent(tool: Json) -> Json:
+    """A client may send an `OmittedTool` itself."""
+    if not isinstance(tool.get("type"), str):
+        raise refused("Invalid '{path}': expected a tool with a 'type'.", "invalid_value")
+    return tool
 
 
 class OmittedTool(Part):
     """Takes the place of a tool that is left out, so that the others keep their positions."""
 
     type: Literal["omitted"]
-    sent: Json
+    sent: Annotated[Json, AfterValidator(_check_sent)]
     """The tool as the client wrote it."""
 
 

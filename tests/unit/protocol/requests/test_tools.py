@@ -110,6 +110,13 @@ def test_tools_of_other_types_are_refused_as_before_in_their_own_positions() -> 
     assert refused({"web_search"}, tools=[WEB, {"type": "image_generation"}])[0] == "tools[1].type"
 
 
+@pytest.mark.parametrize("sent", [{}, {"type": []}, {"type": {"a": 1}}])
+def test_a_client_that_sends_our_own_mark_crashes_nothing(sent: Json) -> None:
+    tool = {"type": "omitted", "sent": sent}
+    assert refused(set(), tools=[tool])[0] == "tools[0].sent"
+    assert refused(set(), input=[{**ADDED, "tools": [tool]}])[0] == "input[0].tools[0].sent"
+
+
 def test_the_setting_knows_every_type() -> None:
     assert set(get_args(OmittableTool)) == UNSUPPORTED_TOOLS | {"web_search", "code_interpreter", *LOCAL_TOOLS}
     assert load_settings(omit_tools="web_search, shell").omit_tools == {"web_search", "shell"}
