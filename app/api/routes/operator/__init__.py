@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from app.api.routes.operator import actions, drains, fleet, pauses, responses, why
+from app.api.routes.operator import actions, fleet, pauses, responses
 
-ROUTERS = (fleet.router, why.router, drains.router, pauses.router, responses.router, actions.router)
+ROUTERS = (fleet.router, responses.explanations, fleet.workers, pauses.router, responses.router, actions.router)

@@ -8,7 +8,8 @@ from app.api.queries import StartingAfterQuery
 from app.api.response_lists.objects import ResponsesPage
 from app.api.response_lists.operator_objects import EventNames, OperatorResponse, ResponseStory
 from app.api.response_lists.queries import OperatorResponsesQuery, filter_of
-from app.api.routes.operator.common import operator_router
+from app.api.routes.operator.common import ServiceOf, operator_router
+from app.api.routes.operator.objects import Why
 from app.api.routes.route import Asked
 from app.operations.history import find_history, read_events
 from app.operations.whom import resolved
@@ -16,6 +17,7 @@ from app.store.operations import listing
 from app.store.tenants import projects
 
 router = operator_router("/responses")
+explanations = operator_router("/responses/{response_id}")
 
 
 @router.get("", summary="List responses of all projects", responses=error_answers(404, 414))
@@ -37,3 +39,8 @@ async def list_events(response_id: str, query: Asked[StartingAfterQuery], runtim
     """Those after number `starting_after`, a page at a time; nothing of what they say."""
     status, events, has_more = await read_events(runtime.db, response_id, query.last_seen)
     return EventNames(status=status, data=events, has_more=has_more)
+
+
+@explanations.get("/why", summary="Say why a response does not run, where it runs, or how it ended")
+async def why(response_id: str, service: ServiceOf) -> Why:
+    return Why.explained(*await service.why(response_id))
