@@ -104,7 +104,7 @@ REFUSED: Mapping[str, SupportedValues] = MappingProxyType(
 
 class CreateChatCompletion(
     Shared,
-    json_schema_extra={"examples": [{"model": "longhaul-demo", "messages": [{"role": "user", "content": "Hi!"}]}]},
+    example={"model": "longhaul-demo", "messages": [{"role": "user", "content": "Hi!"}]},
 ):
     """The body of `POST /v1/chat/completions`."""
 

@@ -65,7 +65,7 @@ REFUSED: Mapping[str, SupportedValues] = MappingProxyType(
 
 class CountMessageTokens(
     RequestModel,
-    json_schema_extra={"examples": [{"model": "longhaul-demo", "messages": [{"role": "user", "content": "Hi!"}]}]},
+    example={"model": "longhaul-demo", "messages": [{"role": "user", "content": "Hi!"}]},
 ):
     """The body of `POST /v1/messages/count_tokens`: the fields that the prompt is made of."""
 
@@ -97,9 +97,7 @@ class CountMessageTokens(
 class CreateMessage(
     CountMessageTokens,
     Extras,
-    json_schema_extra={
-        "examples": [{"model": "longhaul-demo", "max_tokens": 256, "messages": [{"role": "user", "content": "Hi!"}]}]
-    },
+    example={"model": "longhaul-demo", "max_tokens": 256, "messages": [{"role": "user", "content": "Hi!"}]},
 ):
     """The body of `POST /v1/messages`."""
 

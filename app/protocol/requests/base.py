@@ -17,7 +17,15 @@ from app.protocol.types import Json
 
 
 class RequestModel(BaseModel, extra="forbid", strict=True, frozen=True):
-    """A part of a request. Values are not converted between JSON types, and unknown keys are refused."""
+    """A part of a request. Values are not converted between JSON types, and unknown keys are refused.
+
+    `/docs` shows the `example` of a class.
+    """
+
+    def __init_subclass__(cls, example: Json | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if example is not None:
+            cls.model_config = {**cls.model_config, "json_schema_extra": {"examples": [example]}}
 
     def stored(self) -> Json:
         """Returns this part as the store keeps it."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from app.protocol.requests.base import ItemId, RequestModel
 from app.protocol.requests.fields import Metadata
@@ -37,14 +37,11 @@ class OutputExpiry(RequestModel):
     seconds: Annotated[int, Field(ge=MIN_OUTPUT_SECONDS, le=MAX_OUTPUT_SECONDS)]
 
 
-class CreateBatch(RequestModel):
+class CreateBatch(
+    RequestModel,
+    example={"input_file_id": "file-abc123", "endpoint": RESPONSES, "completion_window": "24h"},
+):
     """The body of `POST /v1/batches`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"input_file_id": "file-abc123", "endpoint": RESPONSES, "completion_window": "24h"}]
-        }
-    )
 
     input_file_id: ItemId
     endpoint: Annotated[str, AfterValidator(_check_endpoint)]

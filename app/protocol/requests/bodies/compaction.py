@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ConfigDict
-
 from app.protocol.item_types import COMPACTION_TRIGGER
 from app.protocol.requests.base import RequestModel
 from app.protocol.requests.bodies.consistency import check_has_input
@@ -26,12 +24,8 @@ class CompactOptions(RequestModel):
     ttl: CacheTtl | None = None
 
 
-class Compact(RequestModel):
+class Compact(RequestModel, example={"model": "longhaul-demo", "input": [{"role": "user", "content": "Hello!"}]}):
     """The body of `POST /v1/responses/compact`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"model": "longhaul-demo", "input": [{"role": "user", "content": "Hello!"}]}]}
-    )
 
     model: ModelName
     input: Input | None = None

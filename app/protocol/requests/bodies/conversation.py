@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from app.protocol.requests.base import RequestModel
 from app.protocol.requests.bodies.create_response import IncludeValue
@@ -16,24 +16,23 @@ MAX_ITEMS = 20
 Items = Annotated[list[Item], Field(max_length=MAX_ITEMS, fail_fast=True)]
 
 
-class CreateConversation(RequestModel):
+class CreateConversation(
+    RequestModel,
+    example={"items": [{"role": "user", "content": "Hello!"}], "metadata": {"topic": "x"}},
+):
     """The body of `POST /v1/conversations`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"items": [{"role": "user", "content": "Hello!"}], "metadata": {"topic": "x"}}]}
-    )
 
     items: Items | None = None
     metadata: Metadata | None = None
 
 
-class UpdateConversation(RequestModel, json_schema_extra={"examples": [{"metadata": {"topic": "y"}}]}):
+class UpdateConversation(RequestModel, example={"metadata": {"topic": "y"}}):
     """The body of `POST /v1/conversations/{id}`: metadata that replaces the old."""
 
     metadata: Metadata | None
 
 
-class CreateItems(RequestModel, json_schema_extra={"examples": [{"items": [{"role": "user", "content": "Hello!"}]}]}):
+class CreateItems(RequestModel, example={"items": [{"role": "user", "content": "Hello!"}]}):
     """The body of `POST /v1/conversations/{id}/items`."""
 
     items: Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]

@@ -12,13 +12,13 @@ Reason = Annotated[str, Field(min_length=1, max_length=500)]
 """For the audit log, and for other operators."""
 
 
-class ChangeWorker(RequestModel, json_schema_extra={"examples": [{"reason": "its GPU reports errors"}]}):
+class ChangeWorker(RequestModel, example={"reason": "its GPU reports errors"}):
     """The body of `POST /v1/operator/workers/{name}/drain` and `/undrain`, which may be empty."""
 
     reason: Reason | None = None
 
 
-class PauseModel(RequestModel, json_schema_extra={"examples": [{"model": "qwen3-8b", "reason": "a bad release"}]}):
+class PauseModel(RequestModel, example={"model": "qwen3-8b", "reason": "a bad release"}):
     """The body of `POST /v1/operator/pauses`."""
 
     model: Annotated[str, Field(min_length=1, max_length=200)]

@@ -13,7 +13,7 @@ from app.protocol.requests.validation import validate
 from app.protocol.tasks import COUNT
 
 
-class CountTokens(Prompt, json_schema_extra={"examples": [{"model": "longhaul-demo", "input": "Hello!"}]}):
+class CountTokens(Prompt, example={"model": "longhaul-demo", "input": "Hello!"}):
     """The body of `POST /v1/responses/input_tokens`."""
 
     # A server of one model needs no name.

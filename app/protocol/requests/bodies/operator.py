@@ -44,11 +44,7 @@ class ResponsesFilter(RequestModel):
 
 class StartAction(
     RequestModel,
-    json_schema_extra={
-        "examples": [
-            {"kind": "cancel", "filter": {"model": "longhaul-demo"}, "reason": "a wrong prompt was rolled out"}
-        ]
-    },
+    example={"kind": "cancel", "filter": {"model": "longhaul-demo"}, "reason": "a wrong prompt was rolled out"},
 ):
     """The body of `POST /v1/operator/actions`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from app.protocol.limits import ALL_MODELS, LimitKind
 from app.protocol.requests.base import RequestModel
@@ -52,7 +52,7 @@ class ProjectFields(RequestModel):
         return self.model_dump(include=set(ProjectFields.model_fields), exclude_none=True)
 
 
-class CreateProject(ProjectFields, json_schema_extra={"examples": [{"name": "team red"}]}):
+class CreateProject(ProjectFields, example={"name": "team red"}):
     """The body of `POST /v1/organization/projects`."""
 
     name: Name
@@ -61,7 +61,7 @@ class CreateProject(ProjectFields, json_schema_extra={"examples": [{"name": "tea
     residency: OnlyNull = None
 
 
-class UpdateProject(ProjectFields, json_schema_extra={"examples": [{"name": "team blue"}]}):
+class UpdateProject(ProjectFields, example={"name": "team blue"}):
     """The body of `POST /v1/organization/projects/{id}`."""
 
     name: Name | None = None
@@ -71,13 +71,13 @@ class UpdateProject(ProjectFields, json_schema_extra={"examples": [{"name": "tea
     geography: OnlyNull = None
 
 
-class EraseProject(RequestModel, json_schema_extra={"examples": [{"after_days": 30}]}):
+class EraseProject(RequestModel, example={"after_days": 30}):
     """The body of `POST /v1/organization/projects/{id}/erase`, which may be empty."""
 
     after_days: Days = 0
 
 
-class CreateServiceAccount(RequestModel, json_schema_extra={"examples": [{"name": "nightly jobs"}]}):
+class CreateServiceAccount(RequestModel, example={"name": "nightly jobs"}):
     """The body of `POST .../service_accounts`."""
 
     name: Name
@@ -86,14 +86,14 @@ class CreateServiceAccount(RequestModel, json_schema_extra={"examples": [{"name"
     """How long the first key works."""
 
 
-class UpdateServiceAccount(RequestModel, json_schema_extra={"examples": [{"role": "member"}]}):
+class UpdateServiceAccount(RequestModel, example={"role": "member"}):
     """The body of `POST .../service_accounts/{id}`."""
 
     name: Name | None = None
     role: Annotated[str | None, SupportedValues(("member",))] = None
 
 
-class CreateAccountKey(RequestModel, json_schema_extra={"examples": [{"name": "laptop", "scopes": ["read"]}]}):
+class CreateAccountKey(RequestModel, example={"name": "laptop", "scopes": ["read"]}):
     """The body of `POST .../service_accounts/{id}/api_keys`."""
 
     name: Name | None = None
@@ -112,14 +112,14 @@ class UpdateKey(RequestModel, json_schema_extra={"examples": [{"expires_in_secon
     """Left out, they stay. OpenAI's empty list would allow everything, so it is refused, as at creation."""
 
 
-class CreateAdminKey(RequestModel, json_schema_extra={"examples": [{"name": "laptop"}]}):
+class CreateAdminKey(RequestModel, example={"name": "laptop"}):
     """The body of `POST /v1/organization/admin_api_keys`."""
 
     name: Name
     expires_in_seconds: Lifetime = Field(default_factory=int)
 
 
-class CreateKey(RequestModel, json_schema_extra={"examples": [{"project": "default", "name": "laptop"}]}):
+class CreateKey(RequestModel, example={"project": "default", "name": "laptop"}):
     """The body of `POST /v1/organization/api_keys`."""
 
     project: str | None = Field(None, max_length=MAX_NAME_CHARS)
@@ -132,14 +132,14 @@ class CreateKey(RequestModel, json_schema_extra={"examples": [{"project": "defau
     """Left out: all that a key of the project may have; of an operators' key all that the caller's has."""
 
 
-class RotateKey(RequestModel, json_schema_extra={"examples": [{"overlap_seconds": 3600}]}):
+class RotateKey(RequestModel, example={"overlap_seconds": 3600}):
     """The body of `POST /v1/organization/api_keys/{id}/rotate`."""
 
     overlap_seconds: Annotated[int, Field(ge=0, le=MAX_KEY_SECONDS)] = 86400
     """How long the old key works beside the new one."""
 
 
-class SetLimit(RequestModel, json_schema_extra={"examples": [{"kind": "tokens_per_day", "value": 1000000}]}):
+class SetLimit(RequestModel, example={"kind": "tokens_per_day", "value": 1000000}):
     """The body of `POST .../limits`."""
 
     kind: Annotated[LimitKind, Field(strict=False)]
@@ -148,16 +148,14 @@ class SetLimit(RequestModel, json_schema_extra={"examples": [{"kind": "tokens_pe
     """None: no limit."""
 
 
-class SetModelPermissions(RequestModel):
+class SetModelPermissions(RequestModel, example={"mode": "allow_list", "model_ids": ["longhaul-demo"]}):
     """The body of `POST .../model_permissions`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"mode": "allow_list", "model_ids": ["longhaul-demo"]}]})
 
     mode: Literal["allow_list", "deny_list"]
     model_ids: Annotated[list[str], Field(max_length=MAX_MODEL_IDS, fail_fast=True)]
 
 
-class SetRateLimit(RequestModel, json_schema_extra={"examples": [{"max_requests_per_1_minute": 60}]}):
+class SetRateLimit(RequestModel, example={"max_requests_per_1_minute": 60}):
     """The body of `POST .../rate_limits/{id}`; limits that are left out stay as they are."""
 
     max_requests_per_1_minute: LimitValue | None = None

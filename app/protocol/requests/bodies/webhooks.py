@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from app.protocol.requests.base import RequestModel
 from app.protocol.requests.fields import OneOf
@@ -39,25 +39,20 @@ _Name = Annotated[str, Field(min_length=1, max_length=256)]
 _Url = Annotated[str, Field(min_length=1, max_length=2048), AfterValidator(_check_url)]
 
 
-class CreateEndpoint(RequestModel):
+class CreateEndpoint(
+    RequestModel,
+    example={"name": "jobs", "url": "https://hooks.example/longhaul", "event_types": ["batch.completed"]},
+):
     """The body of `POST /v1/webhook_endpoints`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"name": "jobs", "url": "https://hooks.example/longhaul", "event_types": ["batch.completed"]}]
-        }
-    )
 
     event_types: _Types
     name: _Name
     url: _Url
 
 
-class UpdateEndpoint(RequestModel):
+class UpdateEndpoint(RequestModel, example={"disabled": False}):
     """The body of `POST /v1/webhook_endpoints/{webhook_endpoint_id}`; what is left out stays. `disabled` is an
     extension."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"disabled": False}]})
 
     event_types: _Types | None = None
     name: _Name | None = None
@@ -65,17 +60,13 @@ class UpdateEndpoint(RequestModel):
     disabled: bool | None = None
 
 
-class RotateSecret(RequestModel):
+class RotateSecret(RequestModel, example={"keep_old_secret_active_for_24_hours": True}):
     """The body of `POST /v1/webhook_endpoints/{webhook_endpoint_id}/rotate_secret`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"keep_old_secret_active_for_24_hours": True}]})
 
     keep_old_secret_active_for_24_hours: bool = False
 
 
-class TestEndpoint(RequestModel):
+class TestEndpoint(RequestModel, example={"event_type": "response.completed"}):
     """The body of `POST /v1/webhook_endpoints/{webhook_endpoint_id}/test`."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"event_type": "response.completed"}]})
 
     event_type: EventType

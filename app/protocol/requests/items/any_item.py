@@ -37,7 +37,7 @@ Token = Annotated[str, Field(min_length=1)]
 """A text that this server sealed (app/store/sealing.py)."""
 
 
-class InputMessage(StoredItem, json_schema_extra={"examples": [{"role": "user", "content": "Tell me a joke."}]}):
+class InputMessage(StoredItem, example={"role": "user", "content": "Tell me a joke."}):
     """A message of a user, of the system or of a developer."""
 
     prefix = "msg"

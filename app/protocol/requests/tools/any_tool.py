@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from app.protocol.hosted_kinds import KIND_OF_TOOL
@@ -62,27 +62,22 @@ class _ClientTool(Part):
         return {"defer_loading": True} if self.defer_loading else {}
 
 
-class FunctionTool(_ClientTool):
+class FunctionTool(
+    _ClientTool,
+    example={
+        "type": "function",
+        "name": "get_weather",
+        "description": "The weather at a place.",
+        "parameters": {
+            "type": "object",
+            "properties": {"place": {"type": "string"}},
+            "required": ["place"],
+            "additionalProperties": False,
+        },
+        "strict": True,
+    },
+):
     """A function. With `strict` its arguments always fit `parameters`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "type": "function",
-                    "name": "get_weather",
-                    "description": "The weather at a place.",
-                    "parameters": {
-                        "type": "object",
-                        "properties": {"place": {"type": "string"}},
-                        "required": ["place"],
-                        "additionalProperties": False,
-                    },
-                    "strict": True,
-                }
-            ]
-        }
-    )
 
     type: Literal["function"]
     parameters: Annotated[dict[str, Any] | None, check_object_schema("invalid_function_parameters")] = None
