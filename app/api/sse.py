@@ -1,4 +1,5 @@
-"""Server-Sent Events. The frames come ready from the log, and a `View` says what of them a stream shows.
+"""Streams: Server-Sent Events, and lines. The frames of events come ready from the log, and a `View` says what of them
+a stream shows.
 
 sse-starlette was considered. It encodes Python objects one by one, and has its own ping and shutdown. Our frames are
 bytes, several go out in one write, and our rules for keep-alives and shutdown differ.
@@ -7,7 +8,8 @@ bytes, several go out in one write, and our rules for keep-alives and shutdown d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
@@ -23,11 +25,10 @@ from app.responses.read.reader import Events, Pulse
 Source = TypeVar("Source")
 
 SSE = "text/event-stream; charset=utf-8"
-HEADERS = {
-    "content-type": SSE,
-    "cache-control": "no-store",
-    "x-accel-buffering": "no",
-}
+HEADERS = {"content-type": SSE, "cache-control": "no-store", "x-accel-buffering": "no"}
+JSON_LINES = "application/x-ndjson"
+BLANK_LINE_SECONDS = 12.0
+"""An empty piece so long after the last line becomes a blank one: proxies close what is silent, and readers skip it."""
 
 
 async def disconnected(receive: Receive) -> None:
@@ -120,3 +121,33 @@ class EventStream(ReaderStream[Events]):
     async def _send(self, send: Send, source: Events) -> None:
         async with aclosing(source.pulses) as pulses:
             await send_pulses(send, pulses, self._view)
+
+
+Lines = AsyncGenerator[bytes, None]
+
+
+class LineStream(ReaderStream[Lines]):
+    """A stream of lines that come one by one, for as long as their source has more."""
+
+    def __init__(
+        self,
+        open_lines: Callable[[], Awaitable[Lines]],
+        readers: Bound,
+        project: str,
+        shutdown: asyncio.Event,
+        content_type: str = JSON_LINES,
+    ) -> None:
+        super().__init__(open_lines, readers, project, shutdown)
+        self._content_type = content_type
+
+    def _headers_of(self, source: Lines) -> Mapping[str, str]:
+        return {"content-type": self._content_type}
+
+    async def _send(self, send: Send, source: Lines) -> None:
+        last = time.monotonic()
+        async with aclosing(source):
+            async for piece in source:
+                if piece or time.monotonic() >= last + BLANK_LINE_SECONDS:
+                    last = time.monotonic()
+                    await send({"type": "http.response.body", "body": piece or b"\n", "more_body": True})
+        await send_end(send)

@@ -14,10 +14,10 @@ from app.api.dependencies import CallerOf, HoldOf, Project, RuntimeOf, idempoten
 from app.api.docs import schemas
 from app.api.docs.routes import CREATE_PARAMETERS, RESULTS
 from app.api.errors import encoded_reply, reply
+from app.api.foreground import LongPoll
 from app.api.queries import DIGITS, NewestFirstQuery, Query, WaitQuery
 from app.api.routes.route import Asked, Route, Sent
-from app.api.streams.lines import LineStream
-from app.api.streams.long_poll import LongPoll
+from app.api.sse import LineStream
 from app.protocol.requests.bodies.batch import CreateBatch
 from app.protocol.types import Json
 

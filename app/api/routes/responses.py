@@ -26,14 +26,13 @@ from app.api.dependencies import (
 from app.api.docs import routes, schemas
 from app.api.docs.routes import error_answers
 from app.api.errors import encoded_reply, reply
-from app.api.foreground import Attach, AttendedReply, ForegroundReply
+from app.api.foreground import Attach, AttendedReply, ForegroundReply, LongPoll
 from app.api.queries import ItemsQuery, ReadQuery
 from app.api.rate_limits import headers_of
 from app.api.response_lists.objects import ListedObject, ResponsesPage
 from app.api.response_lists.queries import ResponsesQuery, filter_of
 from app.api.routes.route import Asked, Body, Route
 from app.api.sse import EventStream, OpenEvents
-from app.api.streams.long_poll import LongPoll
 from app.api.view import NO_HEADERS, PADDED, PLAIN, View
 from app.protocol.requests.bodies.compaction import Compact, compact_request
 from app.protocol.requests.bodies.create_response import CreateResponse

@@ -16,8 +16,7 @@ from app.api.docs.routes import EVENTS
 from app.api.errors import encoded_reply, reply
 from app.api.queries import DIGITS, Flag, NewestFirstQuery, Query
 from app.api.routes.route import Asked, Body, Route, Sent
-from app.api.sse import SSE
-from app.api.streams.lines import LineStream
+from app.api.sse import SSE, LineStream
 from app.protocol.requests.bodies.webhooks import (
     EVENT_TYPES,
     CreateEndpoint,

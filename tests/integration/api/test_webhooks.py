@@ -14,7 +14,7 @@ import openai
 import orjson
 import pytest
 
-from app.api.streams import lines
+from app.api import sse
 from app.protocol.requests.bodies.webhooks import EVENT_TYPES
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
@@ -301,7 +301,7 @@ async def test_an_event_source_that_connects_again_goes_on_behind_the_last_event
 
 
 async def test_a_feed_that_has_nothing_to_tell_is_kept_alive(calling: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "BLANK_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(sse, "BLANK_LINE_SECONDS", 0.0)
     async with calling.client.stream("GET", "/v1/events", params={"stream": "true"}) as answer:
         assert await anext(answer.aiter_raw()) == b"\n"
 
