@@ -33,6 +33,7 @@ MAX_TYPE_CHARS = 512
 """Longest header with the boundary: to parse one of 60,000 took 12 s."""
 SLOW_SECONDS, SLOW_BYTES = 10.0, 256 * 1024
 """A client that is waited for so long, until it has sent so many bytes, is too slow while another project waits."""
+_DISPOSITION, _ENCODING = b"content-disposition", b"content-transfer-encoding"
 _EXTENDED_NAME = re.compile(r";[ \t]*filename\*[ \t]*=[ \t]*(utf-8|iso-8859-1)'[^';]*'([^;\s]*)", re.IGNORECASE)
 
 
@@ -69,12 +70,15 @@ class FileForm:
     """The other fields that the form may have."""
     values: dict[str, str] = field(default_factory=dict)
     filename: str | None = None
-    _part: _Part | None = None
+    _head: dict[bytes, str] = field(default_factory=dict)
+    """The headers of the part that comes that count, by their names."""
     _pieces: list[bytes] = field(default_factory=list)
     _has_file: bool = False
     _has_ended: bool = False
     _field: str | None = None
     """Whose value comes now; None: the file's."""
+    _name: bytearray = field(default_factory=bytearray)
+    """Of the header that comes; `_value` is its value, and then the field's."""
     _value: bytearray = field(default_factory=bytearray)
     _stream: AsyncIterator[bytes] | None = None
     _parser: MultipartParser | None = None
@@ -174,24 +178,23 @@ class FileForm:
     # The parser's callbacks
 
     def _on_part_begin(self) -> None:
-        self._part = _Part()
+        self._head = {}
 
     def _on_header_name(self, data: bytes, start: int, end: int) -> None:
-        assert self._part is not None
-        self._part.name += data[start:end]
+        self._name += data[start:end]
 
     def _on_header_value(self, data: bytes, start: int, end: int) -> None:
-        assert self._part is not None
-        self._part.value += data[start:end]
+        self._value += data[start:end]
 
     def _on_header_end(self) -> None:
-        assert self._part is not None
-        self._part.end_header()
+        if (name := bytes(self._name.lower())) in (_DISPOSITION, _ENCODING):
+            self._head[name] = self._value.decode("latin-1")
+        self._name.clear()
+        self._value.clear()
 
     def _on_headers_finished(self) -> None:
-        assert self._part is not None
-        self._part.check_encoding()
-        disposition = bytes(self._part.disposition).decode("latin-1")
+        _check_encoding(self._head.get(_ENCODING, "").strip())
+        disposition = self._head.get(_DISPOSITION, "")
         _, options = parse_options_header(disposition)
         name = options.get(b"name", b"").decode("utf-8", "replace")
         self._check_name(name)
@@ -243,31 +246,11 @@ async def received(form: FileForm, writer: PartWriter, max_bytes: int) -> None:
         await writer.write(piece)
 
 
-@dataclass(slots=True)
-class _Part:
-    """The head of a part of a form."""
-
-    name: bytearray = field(default_factory=bytearray)
-    value: bytearray = field(default_factory=bytearray)
-    disposition: bytearray = field(default_factory=bytearray)
-    encoding: bytearray = field(default_factory=bytearray)
-
-    def end_header(self) -> None:
-        match bytes(self.name.lower()):
-            case b"content-disposition":
-                self.disposition = self.value
-            case b"content-transfer-encoding":
-                self.encoding = self.value
-        self.name, self.value = bytearray(), bytearray()
-
-    def check_encoding(self) -> None:
-        """Raises UnsupportedMedia for bytes that are not as they are: no client needs that (RFC 7578)."""
-        sent = self.encoding.decode("latin-1").strip()
-        if sent.lower() not in ("", "binary", "7bit", "8bit"):
-            message = (
-                f"The 'Content-Transfer-Encoding' '{shortened(sent)}' is not supported; send the bytes as they are."
-            )
-            raise UnsupportedMedia(message)
+def _check_encoding(sent: str) -> None:
+    """Raises UnsupportedMedia for bytes that are not as they are: no client needs that (RFC 7578)."""
+    if sent.lower() not in ("", "binary", "7bit", "8bit"):
+        message = f"The 'Content-Transfer-Encoding' '{shortened(sent)}' is not supported; send the bytes as they are."
+        raise UnsupportedMedia(message)
 
 
 def _filename(disposition: str, plain: bytes | None) -> str | None:

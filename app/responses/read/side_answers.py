@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from app.protocol.errors import InvalidRequest, Unavailable
 from app.protocol.failures import cancelled
-from app.protocol.requests.bodies.compaction import compaction_object
 from app.protocol.status import Status
 from app.protocol.types import Json
 
@@ -20,7 +19,8 @@ def compacted(stops: Callable[[], bool], response: Json) -> Json:
     if Status(response["status"]) is not Status.COMPLETED:
         message = "The model's context is too small for this input; send less."
         raise InvalidRequest(message, "input", "context_length_exceeded")
-    return compaction_object(response)
+    shown = ("created_at", "output", "usage")
+    return {"id": response["id"], "object": "response.compaction", **{name: response[name] for name in shown}}
 
 
 def check_not_cancelled(stops: Callable[[], bool], response: Json) -> None:

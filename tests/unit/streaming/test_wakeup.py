@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.streaming.wakeup import Wakeup
+from app.streaming.subscription import Wakeup
 from tests.support.waiting import PATIENCE_SECONDS
 
 HOUR = 3600.0

@@ -15,7 +15,7 @@ from app.api.routes.route import Asked, Body
 from app.operations import drains
 from app.operations.service import OperatorService
 from app.protocol.errors import NotFound
-from app.protocol.requests.bodies.fleet import ChangeWorker
+from app.protocol.requests.bodies.operator import ChangeWorker
 
 MAX_ENTRIES = 10_000
 """There are no more projects."""

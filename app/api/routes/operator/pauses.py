@@ -13,7 +13,7 @@ from app.api.routes.operator.common import operator_router
 from app.api.routes.operator.objects import Entries, Pause
 from app.api.routes.route import Asked, Sent
 from app.operations import pauses
-from app.protocol.requests.bodies.fleet import PauseModel, Reason
+from app.protocol.requests.bodies.operator import PauseModel, Reason
 from app.store.queue.pauses import PauseRow, read
 
 router = operator_router("/pauses")

@@ -1,4 +1,4 @@
-"""`POST /v1/responses/compact`: a request for a compaction, and the answer that its response becomes."""
+"""`POST /v1/responses/compact`: a request for a compaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from app.protocol.requests.bodies.text_config import Reasoning, TextConfig
 from app.protocol.requests.fields import CacheRetention, CacheTtl, ClientMetadata, ModelName, ServiceTier, Text
 from app.protocol.requests.tools.any_tool import Tools
 from app.protocol.requests.validation import validate
-from app.protocol.types import Json
 
 
 class CompactOptions(RequestModel):
@@ -58,14 +57,3 @@ def compact_request(sent: Mapping[str, Any]) -> ResponseRequest:
         items = [{"role": "user", "content": items}]
     kept = {name: sent[name] for name in _KEPT if name in sent}
     return checked_request({**kept, "input": [*(items or ()), {"type": COMPACTION_TRIGGER}], "store": False})
-
-
-def compaction_object(response: Mapping[str, Any]) -> Json:
-    """Returns openai's CompactedResponse: its one item stands for the conversation from now on."""
-    return {
-        "id": response["id"],
-        "object": "response.compaction",
-        "created_at": response["created_at"],
-        "output": response["output"],
-        "usage": response["usage"],
-    }

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.protocol.requests.base import RequestModel
-from app.protocol.requests.bodies.fleet import Reason
 
 MAX_IDS = 1000
 """Responses that a filter names."""
@@ -16,6 +15,8 @@ MAX_TIME = 253_402_300_740
 
 StatusName = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Text = Annotated[str, Field(min_length=1, max_length=512)]
+Reason = Annotated[str, Field(min_length=1, max_length=500)]
+"""For the audit log, and for other operators."""
 Moment = Annotated[int, Field(ge=0, le=MAX_TIME)]
 
 
@@ -56,3 +57,18 @@ class StartAction(
     """Permits a filter that says nothing, and so matches everything."""
     dry_run: bool = False
     """Only counts."""
+
+
+class ChangeWorker(RequestModel, example={"reason": "its GPU reports errors"}):
+    """The body of `POST /v1/operator/workers/{name}/drain` and `/undrain`, which may be empty."""
+
+    reason: Reason | None = None
+
+
+class PauseModel(RequestModel, example={"model": "qwen3-8b", "reason": "a bad release"}):
+    """The body of `POST /v1/operator/pauses`."""
+
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    project: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Left out, all projects."""
+    reason: Reason | None = None

@@ -26,7 +26,7 @@ MAX_HEADER_CHARS = 2**20
 
 _DIGITS = (string.ascii_letters + string.digits + "+/").encode()
 _HEAD = re.compile(r"data:image/(png|jpe?g|gif|webp)(?:;[\w=.-]{1,64}){0,4};base64,")
-_FORMATS = "a PNG, JPEG, GIF or WebP image"
+_EXPECTED = "a PNG, JPEG, GIF or WebP image"
 
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -41,14 +41,14 @@ def check_data_url(url: str) -> None:
     """Raises an error for a validator unless `url` holds one of the four formats, in base64, of at most MAX_PIXELS."""
     head = _HEAD.match(url)
     if head is None:
-        message = f"Invalid '{{path}}': expected a data URL of {_FORMATS} in base64 ('data:image/png;base64,...')."
+        message = f"Invalid '{{path}}': expected a data URL of {_EXPECTED} in base64 ('data:image/png;base64,...')."
         raise refused(message, "unsupported_image_media_type")
     data = _beginning(url[head.end() :])
     if data is None:
         raise refused("Invalid '{path}': expected valid base64 after 'base64,'.", "invalid_base64_image")
     size = size_of(data)
     if size is None or 0 in size:
-        raise refused(f"Invalid '{{path}}': the data are not {_FORMATS}.", "invalid_image")
+        raise refused(f"Invalid '{{path}}': the data are not {_EXPECTED}.", "invalid_image")
     width, height = size
     if width * height > MAX_PIXELS:
         message = f"Invalid '{{path}}': expected an image of at most {MAX_PIXELS} pixels, but got {width} x {height}."
@@ -74,7 +74,7 @@ def _beginning(text: str) -> bytes | None:
 
 def size_of(data: bytes) -> Size | None:
     """The size of an image by its header; None if it has none of the four formats."""
-    read = next((read for magic, read in _READERS if data.startswith(magic)), None)
+    read = next((read for magic, _, read in _FORMATS if data.startswith(magic)), None)
     try:
         return None if read is None else read(data)
     except IndexError:  # the header is cut
@@ -83,7 +83,7 @@ def size_of(data: bytes) -> Size | None:
 
 def media_type_of(data: bytes) -> str | None:
     """The type of an image by its first bytes; None if it has none of the four formats."""
-    return next((_TYPES[magic] for magic, _ in _READERS if data.startswith(magic)), None)
+    return next((media_type for magic, media_type, _ in _FORMATS if data.startswith(magic)), None)
 
 
 def _png(data: bytes) -> Size | None:
@@ -134,17 +134,10 @@ def _bytes(data: bytes, place: int, count: int) -> bytes:
     return data[place : place + count]
 
 
-_READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
-    (b"\x89PNG\r\n\x1a\n", _png),
-    (b"\xff\xd8\xff", _jpeg),
-    (b"GIF87a", _gif),
-    (b"GIF89a", _gif),
-    (b"RIFF", _webp),
+_FORMATS: tuple[tuple[bytes, str, Callable[[bytes], Size | None]], ...] = (
+    (b"\x89PNG\r\n\x1a\n", "image/png", _png),
+    (b"\xff\xd8\xff", "image/jpeg", _jpeg),
+    (b"GIF87a", "image/gif", _gif),
+    (b"GIF89a", "image/gif", _gif),
+    (b"RIFF", "image/webp", _webp),
 )
-_TYPES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-    b"RIFF": "image/webp",
-}
