@@ -7,7 +7,7 @@ has none, or too much of one, and then the path itself is the limit: for events,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,33 +17,41 @@ from tests.bench.load import Mode
 from tests.bench.plan import SCRIPT, Cell, Plan
 from tests.bench.targets import TOO_FAST, UNBOUND
 
-STREAMS = 512
-RATE = 40.0
-"""Tokens per second of each stream."""
-SECONDS = 8
-"""How long each stream lasts at that rate."""
-TOKENS = 500
-"""Tokens of each stream without a rate."""
 TOO_MUCH = 3
 """Times the rate."""
-ROUNDS = 3
 
 
-def runs() -> list[tuple[Plan, Served, Mapping[str, str]]]:
-    """One with the rate, one without, one with too much of it, and their settings."""
-    tokens = round(RATE * SECONDS)
-    paced, too_much = (scripted(tokens_per_second=rate, max_num_seqs=4096) for rate in (RATE, TOO_MUCH * RATE))
-    return [
-        (_plan(f"{STREAMS} x {RATE:g}/s", tokens), paced, {}),
-        (_plan(UNBOUND, TOKENS), scripted(max_num_seqs=4096), {"LONGHAUL_EVENTS_PER_SECOND": "0"}),
-        (_plan(TOO_FAST, tokens * TOO_MUCH), too_much, {}),
-    ]
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    streams: int = 512
+    rate: float = 40.0
+    """Tokens per second of each stream."""
+    seconds: float = 8.0
+    """How long each stream lasts at that rate."""
+    tokens: int = 500
+    """Tokens of each stream without a rate."""
+    tokens_per_delta: int = 1
+    rounds: int = 3
 
+    def runs(self) -> list[tuple[Plan, Served, Mapping[str, str]]]:
+        """One with the rate, one without, one with too much of it, and their settings.
 
-def _plan(label: str, tokens: int) -> Plan:
-    """Its client has no priority: no engine busy-waits here."""
-    cell = Cell(Mode.STREAM, STREAMS, SCRIPT, label)
-    return Plan((cell,), ROUNDS, length=0.25, tokens=tokens, realtime=False)
+        The client has no priority: no engine busy-waits here.
+        """
+        paced = scripted(tokens_per_second=self.rate, tokens_per_delta=self.tokens_per_delta, max_num_seqs=4096)
+        too_much = scripted(tokens_per_second=TOO_MUCH * self.rate, max_num_seqs=4096)
+        tokens = max(1, round(self.rate * self.seconds))
+        unbound = scripted(tokens_per_delta=self.tokens_per_delta, max_num_seqs=4096)
+        label = f"{self.streams} x {self.rate:g}/s"
+        return [
+            (self._plan(label, tokens), paced, {}),
+            (self._plan(UNBOUND, self.tokens), unbound, {"LONGHAUL_EVENTS_PER_SECOND": "0"}),
+            (self._plan(TOO_FAST, tokens * TOO_MUCH), too_much, {}),
+        ]
+
+    def _plan(self, label: str, tokens: int) -> Plan:
+        cell = Cell(Mode.STREAM, self.streams, SCRIPT, label)
+        return Plan((cell,), self.rounds, length=0.25, tokens=tokens, realtime=False)
 
 
 def contenders(

@@ -40,10 +40,11 @@ class Sample:
 
 @dataclass(slots=True)
 class Results:
-    """`about` says where and when."""
+    """`about` says where and when. `disturbed`: a foreign engine was running, so the numbers mean little."""
 
     name: str
     about: dict[str, Any] = field(default_factory=dict)
+    disturbed: bool = False
     samples: list[Sample] = field(default_factory=list)
     folder: Path = BUILD
 

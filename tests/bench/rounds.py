@@ -16,7 +16,7 @@ from tests.bench.contenders.base import Contender
 from tests.bench.measurement import measure_load
 from tests.bench.metrics import Metric, value
 from tests.bench.plan import Cell, Plan
-from tests.bench.processes import refuse_foreign_engines
+from tests.bench.processes import ForeignEngine, refuse_foreign_engines
 from tests.bench.results import Results, Sample
 
 Say = Callable[[str], None]
@@ -29,7 +29,7 @@ class TooManyErrors(Exception):
 
 
 class Comparison:
-    """`allow_foreign_engine`: go on while a foreign engine runs. A test does so, which times nothing."""
+    """`allow_foreign_engine`: continue while a foreign engine runs, and mark the results."""
 
     def __init__(self, plan: Plan, results: Results, say: Say, *, allow_foreign_engine: bool = False) -> None:
         self._plan = plan
@@ -66,8 +66,12 @@ class Comparison:
         self._say(described(sample))
 
     def _look(self, contenders: Sequence[Contender]) -> None:
-        if not self._allow_foreign_engine:
+        try:
             refuse_foreign_engines({pid for contender in contenders for pid in contender.own()})
+        except ForeignEngine:
+            if not self._allow_foreign_engine:
+                raise
+            self._results.disturbed = True
 
 
 def keep_logs(contenders: Sequence[Contender], folder: Path) -> None:

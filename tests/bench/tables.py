@@ -119,8 +119,10 @@ def costs(results: Results) -> list[str]:
 def about(results: Results) -> str:
     """Where and when the results were measured, in one line."""
     about = results.about
-    machine = f"{about['cores']} cores ({about['cpu']}), vLLM {about['vllm']}"
-    return f"{about['date']} UTC, commit {about['commit']}, {machine}."
+    line = (
+        f"{about['date']} UTC, commit {about['commit']}, {about['cores']} cores ({about['cpu']}), vLLM {about['vllm']}"
+    )
+    return line + (". **A foreign engine was running: the numbers mean little.**" if results.disturbed else ".")
 
 
 def _median(found: Spread | None) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from config.models import ServedModel, load_models
+from config.models import BY_VLLM, ServedModel, load_models
 from config.settings import CHECKOUT
 from tests.support.scripted import SCRIPTED
 
@@ -27,19 +27,22 @@ ENGINE_ARGS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model to measure. `engine_args` are vLLM's, or the scripted engine's."""
+    """A model to measure. `engine_args` are vLLM's, or the scripted engine's. With `url` it is a server elsewhere."""
 
     engine: str = "vllm"
     path: str = str(DEMO)
     context_length: int = 4096
     engine_args: dict[str, Any] | None = None
+    url: str | None = None
 
     def write(self, file: Path) -> ServedModel:
         """As a models file; returns it as Longhaul reads it."""
         args = ENGINE_ARGS if self.engine_args is None else self.engine_args
         lines = ["[[models]]", f"name = {json.dumps(NAME)}", f"engine = {json.dumps(self.engine)}"]
-        by_vllm = self.engine == "vllm"
-        lines += [f"path = {json.dumps(self.path)}"] if by_vllm else []
+        by_vllm = self.engine in BY_VLLM
+        if self.url is not None:
+            lines += [f"url = {json.dumps(self.url)}", "slots = 256"]
+        lines += [f"{'path' if self.url is None else 'tokenizer'} = {json.dumps(self.path)}"] if by_vllm else []
         lines += [f"context_length = {self.context_length}", "[models.engine_args]"]
         lines += [f"{name} = {_toml(value)}" for name, value in args.items()]
         if by_vllm:

@@ -32,8 +32,10 @@ METADATA = "Metadata-Version: 2.1\nName: vllm\nVersion: {}\n"
 
 
 class Peer(Contender):
-    def __init__(self, name: str, folder: Path, served: Served) -> None:
+    def __init__(self, name: str, folder: Path, served: Served, *options: str, **environment: str) -> None:
         super().__init__(name, folder)
+        self._options = options
+        self._more = environment
         self._model = served.write(folder / f"{name}.toml")
         self._port = free_port()
 
@@ -41,8 +43,8 @@ class Peer(Contender):
         named = ("--host", HOST, "--port", str(self._port))
         quiet = ("--disable-uvicorn-access-log", "--uvicorn-log-level", "warning")
         serve = (sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", self._model.path)
-        argv = (*serve, *named, *quiet, *_arguments(self._model))
-        await self.launch(Role.API, argv, _environment(self._model, self.folder), self.folder)
+        argv = (*serve, *named, *quiet, *_arguments(self._model), *self._options)
+        await self.launch(Role.API, argv, _environment(self._model, self.folder) | self._more, self.folder)
         await self.ready(Role.API, partial(answers, f"{self.url}/health"))
 
     def client(self, load: Load) -> AbstractAsyncContextManager[Go]:
