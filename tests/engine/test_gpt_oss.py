@@ -20,7 +20,6 @@ from app.protocol.events.deltas import (
     CustomStart,
     Delta,
     FinishReason,
-    Text,
 )
 from config.settings import ConfigError
 from tests.engine.cases import demo_model, new_id
@@ -46,8 +45,6 @@ from workers.formats.turn import Turn, TurnParser
 pytestmark = [pytest.mark.vllm, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
 Json = dict[str, Any]
-
-PERSON = "Extract the person: Ada Lovelace was born in 1815 in London."
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -152,19 +149,6 @@ async def test_an_answer_matches_its_schema_and_comes_out_as_trained(engine: Eng
         [point] = points_of(name, text={"format": schema_of(name)})
         assert (await turn_at(engine, point)).sampling.structured is not None
         assert await exactly(engine, [point]) == {}
-
-
-async def test_an_answer_matches_a_schema_that_training_never_showed(engine: Engine) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"ok": {"type": "boolean"}, "size": {"enum": ["big", "small"]}},
-        "required": ["ok", "size"],
-        "additionalProperties": False,
-    }
-    form = {"type": "json_schema", "name": "other", "description": None, "schema": schema, "strict": True}
-    deltas, _ = await said(engine, asked(PERSON, text={"format": form}))
-    assert isinstance(deltas[-1], Text)
-    assert set(json.loads(deltas[-1].text)) == {"ok", "size"}
 
 
 CHOICES: list[tuple[Any, str]] = [

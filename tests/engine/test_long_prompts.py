@@ -25,10 +25,6 @@ def seeded(**extra: Any) -> Sampling:
     return Sampling(temperature=1.5, max_tokens=24, extra={"seed": 7, "ignore_eos": True, **extra})
 
 
-def biased(case: Case) -> dict[str, float]:
-    return {str(token): 3.0 for token in case.encode("one two three")}
-
-
 SAMPLERS = {
     "greedy": lambda case: Sampling(temperature=0.0, max_tokens=24),
     "seed": lambda case: seeded(),
@@ -38,10 +34,7 @@ SAMPLERS = {
     "frequency penalty": lambda case: replace(seeded(), frequency_penalty=1.5),
     "repetition penalty": lambda case: seeded(repetition_penalty=1.3),
     "min_tokens": lambda case: Sampling(temperature=1.5, max_tokens=24, extra={"seed": 7, "min_tokens": 20}),
-    "logit_bias": lambda case: seeded(logit_bias=biased(case)),
     "bad_words": lambda case: seeded(bad_words=["1", "one"]),
-    "allowed_token_ids": lambda case: seeded(allowed_token_ids=sorted(set(case.encode("one two three four")))),
-    "stop_token_ids": lambda case: seeded(stop_token_ids=case.encode("9")),
     "logprobs": lambda case: replace(seeded(), logprobs=3),
 }
 

@@ -99,29 +99,6 @@ def test_a_template_that_shows_no_message_is_the_operators_fault(tmp_path: Path)
 GUESSED = frozenset({"tool_parser", "reasoning_parser"})
 
 
-def test_a_start_proves_a_template_once_and_as_the_engine_renders_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from config.shaping import proof
-    from workers.engine.vllm import loading, rendering
-    from workers.engine.vllm.arguments import engine_args
-    from workers.engine.vllm.compat import processes
-
-    proofs: list[Any] = []
-
-    def counted(*args: Any, **more: Any) -> Any:
-        proofs.append(proof.proven(*args, **more))
-        return proofs[-1]
-
-    for module in (loading, rendering):
-        monkeypatch.setattr(module, "proven", counted)
-    with rendering_of(demo_model().path) as own:
-        proofs.clear()
-        model, _ = loading.fitted(replace(demo_model(), proof=None, guessed=GUESSED))
-        monkeypatch.setattr(processes, "start", lambda config, args: own._llm)
-        loaded = loading.load(model, engine_args(model))
-        loaded.front.close()
-        assert (proofs, loaded.front.rendering.proof) == ([own.proof], own.proof)
-
-
 def fitted(tmp_path: Path, template: str, tool_parser: str) -> tuple[Any, str]:
     model = demo_model(path=folder_with(tmp_path, template), tool_parser=tool_parser, guessed=GUESSED)
     from workers.engine.vllm.loading import fitted as fit
@@ -179,19 +156,6 @@ def test_a_parser_of_the_models_file_that_reads_all_is_proven_and_nothing_is_sai
     model, _ = resolved(replace(entry, tool_parser="hermes", reasoning_parser="qwen3"))
     assert model.proof is not None
     assert list(model.proof.lines()) == []
-
-
-def test_the_proof_costs_a_start_less_than_two_seconds_of_cpu_time() -> None:
-    from time import process_time
-
-    from workers.engine.vllm.loading import fitted as fit
-
-    model, _ = resolved(replace(demo_model(), guessed=GUESSED))
-    began = process_time()
-    assert fit(model)[0] == model
-    with rendering_of(model.path):
-        pass
-    assert process_time() - began < 10  # 0.5 s on a quiet machine, the configs of vLLM among it
 
 
 @pytest.mark.parametrize(
