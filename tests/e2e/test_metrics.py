@@ -1,4 +1,4 @@
-"""`/metrics` of every process of a real `longhaul up`: what they show is what the rows say, whatever dies."""
+"""`/metrics` of every process of a real `longhaul up`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 from tests.e2e.conftest import read
 from tests.support.longhaul import Longhaul, send_all
 from tests.support.promql import Query, queries
-from tests.support.scrapes import UNFINISHED, Scrape, responses_by_state, unfinished_responses
+from tests.support.scrapes import Scrape
 from tests.support.waiting import until_sync
 
 OF_PROMETHEUS = {"instance", "job"}
@@ -39,31 +39,6 @@ def is_served(pair: Longhaul) -> bool:
         return False
 
 
-def rows(pair: Longhaul) -> dict[tuple[str, ...], int]:
-    return responses_by_state(map(tuple, read(pair, UNFINISHED)))
-
-
-def gauges(pair: Longhaul) -> dict[tuple[str, ...], int]:
-    return unfinished_responses(scraped(pair, "maintenance"))
-
-
-def assert_that_gauges_are_rows(pair: Longhaul, unfinished: int) -> None:
-    """At a moment at which nothing changes between two looks at the rows."""
-
-    def settled() -> bool:
-        before, shown = rows(pair), gauges(pair)
-        if before != rows(pair) or sum(before.values()) != unfinished:
-            return False
-        assert shown == before
-        return True
-
-    until_sync(settled, what=lambda: f"{unfinished} unfinished: {rows(pair)}")
-
-
-def cancels(pair: Longhaul) -> float:
-    return scraped(pair, "api").value("longhaul_outside_endings_total", status="cancelled")
-
-
 def test_each_process_has_a_port_and_a_worker_one_name_everywhere(pair: Longhaul, both: list[str]) -> None:
     found = targets(pair)
     assert sorted(found) == ["api", "maintenance", "worker.1", "worker.2"]
@@ -79,25 +54,6 @@ def test_each_process_has_a_port_and_a_worker_one_name_everywhere(pair: Longhaul
     assert all(f"scripted is ready as {node}" in log for node in both)
     with pair.flower as flower:
         until_sync(lambda: set(both) <= set(flower.get("/api/workers", params={"refresh": "1"}).json()))
-
-
-def test_gauges_are_the_rows_also_after_maintenance_and_all_workers_were_killed(pair: Longhaul) -> None:
-    count = MORE_THAN_SLOTS
-    until_sync(lambda: is_served(pair), what="metrics of all")
-    before = cancels(pair)
-    with pair.http() as http:
-        ids = [http.post("/v1/responses", json=ENDLESS).raise_for_status().json()["id"] for _ in range(count)]
-        assert_that_gauges_are_rows(pair, count)
-        send_all([*pair.named(["longhaul maintenance"]), *pair.named(["celeryd"])], signal.SIGKILL)
-        until_sync(lambda: is_served(pair), what="metrics of all after the kill")
-        assert_that_gauges_are_rows(pair, count)
-        until_sync(
-            lambda: scraped(pair, "worker").value("longhaul_takeovers_total", reason="release"), what="takeovers"
-        )
-        for response_id in ids:
-            http.post(f"/v1/responses/{response_id}/cancel").raise_for_status()
-    assert_that_gauges_are_rows(pair, 0)
-    assert cancels(pair) == before + count
 
 
 def test_a_scrape_while_postgres_is_away_has_what_the_processes_know(pair: Longhaul) -> None:

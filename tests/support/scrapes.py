@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -12,16 +11,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-
-from app.queue.message import class_of
-
-UNFINISHED = """
-    SELECT priority, CASE
-        WHEN status = 'queued' AND sent_at IS NULL THEN 'waiting' WHEN status = 'queued' THEN 'sent'
-        WHEN worker IS NOT NULL THEN 'running' WHEN yielded THEN 'yielded' ELSE 'released' END AS state, count(*)
-    FROM responses WHERE finished_at IS NULL GROUP BY 1, 2
-"""
-"""What the gauges of unfinished responses must say."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +61,3 @@ async def scrape(port: int, token: str | None = None) -> Scrape:
     answer = await asyncio.to_thread(httpx.get, f"http://127.0.0.1:{port}/metrics", headers=headers)
     answer.raise_for_status()
     return Scrape.of(answer.text)
-
-
-def responses_by_state(rows: Iterable[tuple[int, str, int]]) -> dict[tuple[str, ...], int]:
-    """The rows of UNFINISHED by tier, mode and state."""
-    found: Counter[tuple[str, ...]] = Counter()
-    for priority, state, count in rows:
-        found[(*class_of(priority), state)] += count
-    return dict(found)
-
-
-def unfinished_responses(scrape: Scrape) -> dict[tuple[str, ...], int]:
-    """The same as maintenance shows it."""
-    family = scrape.families["longhaul_fleet_responses"]
-    labels = ("tier", "mode", "state")
-    return {tuple(each.labels[name] for name in labels): int(each.value) for each in family.samples if each.value}

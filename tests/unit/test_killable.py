@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from app.killable import jobs
 from app.killable.jobs import KillableProgram
-from app.sizes import LARGE_BYTES
 from config.process import code_running
 from tests.support import nosy_program
 
@@ -38,23 +33,3 @@ async def test_a_job_has_no_environment_no_network_and_no_file(monkeypatch: pyte
         *("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH"),
     }
     assert found["environment"]["PYTHONPATH"] == os.environ["PYTHONPATH"]
-
-
-async def test_a_large_answer_is_parsed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads, loads = list[int](), json.loads
-
-    def noted(text: bytes) -> Any:
-        threads.append(threading.get_ident())
-        return loads(text)
-
-    async def job() -> AsyncIterator[bytes]:
-        yield f"[1, {LARGE_BYTES}]\n".encode()
-
-    program = KillableProgram("long work", lambda: code_running(nosy_program.__name__))
-    monkeypatch.setattr(jobs.json, "loads", noted)
-    try:
-        [found], _ = await program.ask(job(), 1, 2 * LARGE_BYTES)
-    finally:
-        program.close()
-    assert len(found["padding"]) == LARGE_BYTES
-    assert threads and threading.get_ident() not in threads

@@ -134,31 +134,6 @@ async def test_a_watch_that_ends_stops_the_worker(played: Played, error: Excepti
     assert codes == [PART_DIED]
 
 
-async def test_servers_that_cannot_be_opened_leave_the_task_that_follows_the_models_file_at_work(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    used: list[Any] = []
-
-    class Sessions:
-        def __init__(self, servers: Any, result_bytes: int) -> None:
-            self.servers, self.result_bytes = servers, result_bytes
-
-        def open(self) -> None:
-            used.append(self.servers)
-            if self.servers == ["bad"]:
-                raise ImportError("of a library")
-
-    async def changes(_: object) -> AsyncIterator[Any]:
-        for servers in (["bad"], [good]):
-            yield SimpleNamespace(tools=servers)
-
-    monkeypatch.setattr(module, "McpSessions", Sessions)
-    good, sessions, file = SimpleNamespace(label="good"), Sessions((), 7), SimpleNamespace(changes=changes)
-    await module._follow(file, sessions)  # type: ignore[arg-type]
-    assert (used, sessions.servers) == ([["bad"], [good]], [good])
-    assert "the MCP servers stay as they were: ImportError" in caplog.text
-
-
 async def test_an_engine_that_is_away_gives_no_slots_and_the_worker_stays_not_ready(
     played: Played, told: list[int], tmp_path: Path
 ) -> None:

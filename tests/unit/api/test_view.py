@@ -1,16 +1,14 @@
-"""Views: deltas of readers that ask for it are padded and nothing else changes; large work is done beside the loop."""
+"""Views: deltas of readers that ask for it are padded, and nothing else changes."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 
-from app.api.view import BLOCK_BYTES, PADDED, PLAIN, View, obfuscated
+from app.api.view import BLOCK_BYTES, PADDED, PLAIN, obfuscated
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
-from app.sizes import LARGE_BYTES
 
 Json = dict[str, Any]
 
@@ -50,16 +48,6 @@ def test_padding_is_random_but_its_length_tells_nothing_new() -> None:
 
 def pulse(size: int) -> Chunk:
     return Chunk("resp_1", 2, 2, 1, (), frames.encode({**DELTA, "delta": "x" * size}))
-
-
-@pytest.mark.parametrize(
-    ("works", "size", "beside"), [(True, LARGE_BYTES, True), (True, 1, False), (False, LARGE_BYTES, False)]
-)
-async def test_only_large_work_is_done_beside_the_event_loop(works: bool, size: int, beside: bool) -> None:
-    threads: list[threading.Thread] = []
-    view = View(lambda _: bytes(threads.append(threading.current_thread()) or 0), works=works)
-    await view.shown(pulse(size))
-    assert (threads[0] is not threading.current_thread()) is beside
 
 
 async def test_a_plain_view_shows_the_log_as_it_is() -> None:

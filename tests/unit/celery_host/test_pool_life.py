@@ -20,23 +20,9 @@ from tests.support.pool import Request, SlowCleanup, forever, idle_runner, start
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from workers.celery_host import pool
 from workers.celery_host.pool import StopWorker, TaskPool
-from workers.celery_host.tasks import Runner, current_runner
+from workers.celery_host.tasks import Runner
 from workers.generation.slots import Slots
 from workers.pace import Pace
-
-
-def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
-    runner = idle_runner()
-    pool = start_pool(runner=runner)
-
-    async def look() -> bool:
-        return current_runner.get() is runner
-
-    async def body() -> list[bool]:
-        return await asyncio.gather(look(), asyncio.create_task(look()))
-
-    assert Request(pool, body).value == "[True, True]"
-    pool.stop()
 
 
 def pool_of(slots: Slots, limit: int = 8) -> TaskPool:

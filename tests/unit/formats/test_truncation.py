@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.support.requests import call, output, reasoning
 from workers.engine.base import PromptTooLong
-from workers.formats import truncation
 from workers.formats.truncation import droppable_units, fit_prompt, max_prompt_tokens, without
 
 Item = Mapping[str, Any]
@@ -130,18 +128,3 @@ async def test_a_search_renders_little_more_than_what_fits() -> None:
     assert len(await fit_prompt(items, render, truncate=True, max_tokens=100)) == 100
     assert rendered.count(45_000) == 1
     assert max(length for length in rendered if length != 45_000) < 200
-
-
-async def test_the_items_of_each_prompt_are_chosen_in_a_thread_if_they_are_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    threads = set[int]()
-
-    def noted(*args: Any) -> list[Item]:
-        threads.add(threading.get_ident())
-        return without(*args)
-
-    monkeypatch.setattr(truncation, "without", noted)
-    with pytest.raises(PromptTooLong):
-        await fit_prompt([said("user", "x")] * 2_000, Model(0).render, truncate=True, max_tokens=ALL)
-    assert threads and threading.get_ident() not in threads

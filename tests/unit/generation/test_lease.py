@@ -20,7 +20,7 @@ from tests.support.scripted import ScriptedEngine
 from tests.support.waiting import until
 from tests.support.worker import lease_of, scripted_model
 from workers.generation import lease as module
-from workers.generation.lease import Lease, LoopWatch
+from workers.generation.lease import Lease
 from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 
@@ -207,19 +207,6 @@ async def test_a_loop_that_never_comes_back_ends_the_process(
     async with leased(postgres):
         block_the_loop_until(lambda: ended)
     assert ended[0] == module.HUNG
-
-
-def test_a_process_that_was_frozen_has_not_hung() -> None:
-    """SIGSTOP stops the lease's thread as well, so it sees at most one silent interval."""
-    watch = LoopWatch(1.0)
-    for _ in range(5):
-        watch._beats += 1
-        watch.look(10.0)
-    watch.look(10.0)
-    assert watch.silence == 10.0
-    watch._beats += 1
-    watch.look(10.0)
-    assert watch.silence == 0.0
 
 
 async def test_a_heartbeat_that_postgres_cancels_is_sent_again(postgres: Postgres) -> None:

@@ -1,9 +1,7 @@
-"""How many crashes a response has after a death, how long its trial is, and what waiting for one costs."""
+"""How many crashes a response has after a death, and how long its trial is."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +9,7 @@ from typing import Any
 import pytest
 
 from app.store.guards import HandOver
-from workers.engine.base import EngineDelta
-from workers.generation import suspects
-from workers.generation.suspects import AGAIN, MAX_TRIAL, SuspectGate, crashes_after, trial_of
+from workers.generation.suspects import AGAIN, MAX_TRIAL, crashes_after, trial_of
 
 MAX_CRASHES = 5
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
@@ -78,39 +74,3 @@ def test_what_ends_each_engine_after_n_commits_is_failed_soon() -> None:
             history = [*history, *died(LATELY)]
             attempt += 1
         assert attempt - 1 <= n**0.5 + MAX_CRASHES + 3
-
-
-async def test_those_that_wait_for_a_suspect_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A suspect that hangs: time alone lets the others in."""
-    monkeypatch.setattr(suspects, "MAX_SECONDS", 0.3)
-    monkeypatch.setattr(suspects, "TICK_SECONDS", 0.01)
-    loop, hanging = asyncio.get_running_loop(), asyncio.Event()
-    gate, made, timers, call_later = SuspectGate(), list[Any](), list[float](), loop.call_later
-
-    async def hangs(_: Sequence[int]) -> AsyncGenerator[EngineDelta]:
-        await hanging.wait()
-        yield EngineDelta((1,))
-
-    async def answers(_: Sequence[int]) -> AsyncGenerator[EngineDelta]:
-        yield EngineDelta((1,))
-
-    async def answer(of: Any, request: Any) -> int:
-        return len([each async for each in gate.deltas(of, request, ())])
-
-    suspect = run(1, 0)
-    trial = asyncio.create_task(answer(suspect, hangs))
-    await asyncio.sleep(0)
-    assert suspect.alone_until
-    others = [asyncio.create_task(answer(run(0, 0), answers)) for _ in range(256)]
-    await asyncio.sleep(0)
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "call_later", lambda *args: timers.append(args[0]) or call_later(*args))
-        loop.set_task_factory(
-            lambda loop, coroutine, **kwargs: made.append(coroutine) or asyncio.Task(coroutine, loop=loop, **kwargs)
-        )
-        answered = await asyncio.gather(*others)
-    loop.set_task_factory(None)
-    assert answered == [1] * 256
-    assert not made and len(timers) <= 0.3 / 0.01
-    hanging.set()
-    assert await trial == 1

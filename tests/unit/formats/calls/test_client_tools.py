@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -13,13 +10,10 @@ from hypothesis import strategies as st
 
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, ToolSearch
 from tests.support.requests import message, stored_request
-from tests.support.worker import scripted_model
 from tests.unit.formats.calls.cases import prompt_of
-from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
-from workers.formats.builder import plan_turn
-from workers.formats.calls.client_tools import ClientName, ClientTool, client_tools_of
+from workers.formats.calls.client_tools import ClientName, client_tools_of
 from workers.formats.calls.hosted import MAX_NAME_CHARS, NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.router import CallableTools, CallRouter
@@ -46,42 +40,6 @@ CRM = namespace("crm", function("spawn", strict=True))
 
 def shown(*tools: Json, choice: Any = "auto") -> Tools:
     return tools_of(stored_request(tools=list(tools), tool_choice=choice))
-
-
-class Read(tuple[ClientTool, ...]):
-    """Counts how often it is read from its beginning."""
-
-    times = 0
-
-    def __iter__(self) -> Iterator[ClientTool]:
-        self.times += 1
-        return super().__iter__()
-
-
-MANY = [namespace(f"space{index}", *(function(f"f{number}") for number in range(20))) for index in range(30)]
-
-
-def test_many_entries_are_not_sought_among_all_tools() -> None:
-    request = stored_request(tools=MANY)
-    found = client_tools_of(request)
-    tools = Read(found.tools)
-    assert len(tools_of(request, client=replace(found, tools=tools)).all) == 600
-    assert tools.times <= 3
-
-
-async def test_many_tools_are_made_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = []
-
-    def made(*args: Any, **more: Any) -> Tools:
-        threads.append(current_thread())
-        return tools_of(*args, **more)
-
-    monkeypatch.setattr("workers.formats.builder.tools_of", made)
-    model = scripted_model()
-    for of in (MANY, [CRM]):
-        request = stored_request(tools=of)
-        await plan_turn(make_engine(model), model, request, request["input"], (), 0, {})
-    assert [thread is main_thread() for thread in threads] == [False, True]
 
 
 def names(*tools: Json) -> list[str]:
