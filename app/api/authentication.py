@@ -17,7 +17,7 @@ from app.access.caller import ANYBODY, PROJECT_SCOPES, STRANGER, Caller
 from app.access.caller import Scope as KeyScope
 from app.access.directory import Directory
 from app.access.known_key import KnownKey
-from app.aio import Turns
+from app.aio import Turns, run_until
 from app.api.errors import api_error_of, bound_error, refuse, unknown_url
 from app.api.holdings import holdings_of
 from app.api.middleware import CALLER, check_origin
@@ -279,15 +279,11 @@ _KEY_ENDED: Message = {"type": "key.ended"}
 
 async def _unless(receive: Receive, ended: asyncio.Event) -> Message:
     """Returns the next message, or _KEY_ENDED if the key ends first."""
-    receiving, ending = asyncio.create_task(_one(receive)), asyncio.create_task(ended.wait())
-    try:
-        await asyncio.wait([receiving, ending], return_when=asyncio.FIRST_COMPLETED)
-        return receiving.result() if receiving.done() else _KEY_ENDED
-    finally:
-        for task in (receiving, ending):
-            task.cancel()
-        await asyncio.wait([receiving, ending])
+    message = _KEY_ENDED
 
+    async def receive_one() -> None:
+        nonlocal message
+        message = await receive()
 
-async def _one(receive: Receive) -> Message:
-    return await receive()
+    await run_until(receive_one(), ended.wait())
+    return message

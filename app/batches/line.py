@@ -64,8 +64,6 @@ class BatchLine:
     number: int
     custom_id: str
     request: ResponseRequest
-    end: int
-    """The offset in the file of the byte behind it."""
 
 
 @dataclass(slots=True)
@@ -97,7 +95,7 @@ def read_line(line: RawLine, endpoint: str, max_bytes: int) -> BatchLine:
     try:
         sent = validate(_Line, decode_object(line.data, what="line", code="invalid_json_line"))
         _check(sent, endpoint)
-        return BatchLine(line.number, sent.custom_id, _request(sent.body, endpoint, len(line.data)), line.end)
+        return BatchLine(line.number, sent.custom_id, _request(sent.body, endpoint, len(line.data)))
     except InvalidRequest as refused:
         raise line_error(line.number, refused) from None
 

@@ -56,6 +56,12 @@ class Validation:
     """The models that the requests name."""
     queue: str | None = None
     """Queue of the last good line. Operators see the lines in the file there until one of the batch is a response."""
+    claim: datetime | None = None
+    """The end of this process' claim of the batch, which also names it."""
+    number: int = 0
+    """Number of the last line."""
+    end: int = 0
+    """The offset in the file of the next line."""
     _seen: dict[bytes, int] = field(default_factory=dict)
     """The first line of each `custom_id`, by a digest: a million ids of 512 characters would be half a gigabyte."""
 
@@ -106,19 +112,6 @@ class _Lost(Exception):
     """The batch is another process' now, or is cancelled."""
 
 
-@dataclass(slots=True)
-class _Check:
-    """A file whose first lines are checked."""
-
-    validation: Validation
-    claim: datetime | None = None
-    """The end of the claim, which also names it."""
-    number: int = 0
-    """Number of the last line."""
-    end: int = 0
-    """The offset in the file of the next line."""
-
-
 class Validator:
     """Validates batches, each in turns of TURN_LINES. Copies in other processes may do the same."""
 
@@ -126,7 +119,7 @@ class Validator:
         self._db = db
         self._acceptor = acceptor
         self._settings = settings
-        self._begun: dict[str, _Check] = {}
+        self._begun: dict[str, Validation] = {}
 
     @property
     def begun(self) -> Sequence[str]:
@@ -135,32 +128,29 @@ class Validator:
 
     def forget_others(self, unfinished: Collection[str]) -> None:
         """Keeps what it knows of these batches alone."""
-        self._begun = {batch_id: check for batch_id, check in self._begun.items() if batch_id in unfinished}
+        self._begun = {batch_id: begun for batch_id, begun in self._begun.items() if batch_id in unfinished}
 
     async def validate(self, batch: BatchRow) -> bool:
         """Checks the next lines of the batch's file; returns whether that was all: then the batch is `in_progress`, or
         `failed` and says why, or no more this process'."""
         most = self._settings.max_body_bytes
-        check = self._begun.pop(batch.id, None) or _Check(
-            Validation(batch.endpoint, self._settings.max_batch_lines, most)
-        )
+        begun = self._begun.pop(batch.id, None) or Validation(batch.endpoint, self._settings.max_batch_lines, most)
         try:
-            if not await self._check_next(batch, check):
-                self._begun[batch.id] = check
+            if not await self._check_next(batch, begun):
+                self._begun[batch.id] = begun
                 return False
-            problems = check.validation.problems()
+            problems = begun.problems()
         except FileGone:
             problems = [LineError(None, "file_not_found", "The batch's file is gone.")]
         except _Lost:
             return True
-        await self._end(batch, check, problems)
+        await self._end(batch, begun, problems)
         return True
 
-    async def _end(self, batch: BatchRow, check: _Check, problems: Sequence[LineError]) -> None:
-        validation = check.validation
+    async def _end(self, batch: BatchRow, validation: Validation, problems: Sequence[LineError]) -> None:
         model = next(iter(validation.models)) if len(validation.models) == 1 else None
         async with self._db.begin() as connection:
-            if await changes.claim(connection, batch.id, CLAIM_SECONDS, check.claim) is None:
+            if await changes.claim(connection, batch.id, CLAIM_SECONDS, validation.claim) is None:
                 return
             if not problems:
                 problems = await _too_large(connection, batch.project, validation.total)
@@ -170,29 +160,28 @@ class Validator:
                 await changes.validated(connection, batch.id, validation.total, model, validation.queue)
         log.info("%s: %d lines, %d of them wrong", batch.id, validation.total, validation.bad)
 
-    async def _check_next(self, batch: BatchRow, check: _Check) -> bool:
+    async def _check_next(self, batch: BatchRow, validation: Validation) -> bool:
         """Returns whether the rest of the file need not be read. Raises FileGone and _Lost."""
-        await self._claim(batch, check)
+        await self._claim(batch, validation)
         accepts = await self._acceptor.line_check(batch.project)
-        validation = check.validation
-        done, end, number = validation.total, check.end, check.number
+        done, end, number = validation.total, validation.end, validation.number
         reading = read_lines(
             self._db, batch, self._settings.max_body_bytes, done=done, most=TURN_LINES, end=end, number=number
         )
         async with aclosing(reading) as pieces:
             async for lines in pieces:
-                await self._claim(batch, check)
+                await self._claim(batch, validation)
                 for raw in lines:
                     await self._check(batch, validation, raw, accepts)
-                    check.number, check.end = raw.number, raw.end
+                    validation.number, validation.end = raw.number, raw.end
                     if validation.is_over:
                         return True
         return validation.total < done + TURN_LINES
 
-    async def _claim(self, batch: BatchRow, check: _Check) -> None:
+    async def _claim(self, batch: BatchRow, validation: Validation) -> None:
         async with self._db.autocommit() as connection:
-            check.claim = await changes.claim(connection, batch.id, CLAIM_SECONDS, check.claim)
-        if check.claim is None:
+            validation.claim = await changes.claim(connection, batch.id, CLAIM_SECONDS, validation.claim)
+        if validation.claim is None:
             raise _Lost
 
     async def _check(self, batch: BatchRow, validation: Validation, raw: RawLine, accepts: LineCheck) -> None:

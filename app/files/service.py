@@ -14,7 +14,6 @@ from app.store.files import content, files
 from app.store.files.files import FileInUse
 from app.store.files.parts import PartGone, PartWriter
 from app.store.files.rows import FileRow, NewFile
-from app.store.paging import Page
 from app.store.responses.lookup import Hold
 
 IsLimited = Callable[[str], Awaitable[bool]]
@@ -53,10 +52,6 @@ class FileService:
         expiry = request.expires_after
         new = NewFile(new_id("file"), request.filename, request.purpose, None if expiry is None else expiry.seconds)
         return (await writer.finish_file(new)).as_object()
-
-    async def page_of(self, project: str, page: Page, purpose: str | None) -> tuple[list[FileRow], bool]:
-        """Returns a page of files, and whether there are more."""
-        return await files.page_of(self._db, project, page, purpose)
 
     async def get(self, project: str, file_id: str) -> FileRow:
         row = await files.get(self._db, project, file_id)

@@ -58,11 +58,6 @@ TRANSITIONS: dict[str, Transition] = {
 }
 
 
-def sources_of(target: Status) -> frozenset[Status]:
-    """Returns every status that may change to `target`."""
-    return frozenset().union(*(t.sources for t in TRANSITIONS.values() if t.target is target))
-
-
 class BatchStatus(Enum):
     VALIDATING = "validating"
     """The batch's file is read. None of its lines runs."""

@@ -26,7 +26,6 @@ from app.queue.publisher import TaskQueue
 from app.responses.create.acceptor import AcceptedRequest, RequestAcceptor
 from app.responses.create.counter import PromptCounter
 from app.responses.create.creator import ResponseCreator
-from app.responses.read.abandoned import AbandonedResponses
 from app.responses.read.attached import AttachedResponse
 from app.responses.read.canceller import ResponseCanceller
 from app.responses.read.reader import Events, Pulse, ResponseReader, Shown
@@ -82,17 +81,17 @@ class ResponseService:
         self._acceptor = acceptor
         self.counter = PromptCounter(db, acceptor, sealer, pubsub, queue, reader.readers, settings)
         self._reader = reader
-        self._abandoned = AbandonedResponses(canceller.cancel_abandoned)
+        self._canceller = canceller
         dispatcher = Dispatcher(db, queue)
         self.nudge = dispatcher.nudge
         """Sends what waits in a queue, soon."""
-        self._creator = ResponseCreator(db, queue, dispatcher, self._background, self._abandoned.add)
+        self._creator = ResponseCreator(db, queue, dispatcher, self._background, canceller.abandon)
 
     async def close(self) -> None:
         """Finishes the work in the background, within a few seconds."""
         await self.counter.close()
         await self._background.close(CLOSE_SECONDS)
-        await self._abandoned.close(CLOSE_SECONDS)
+        await self._canceller.end_abandoned(CLOSE_SECONDS)
         await self._background.close(CLOSE_SECONDS)
         await self._creator.close()
 
@@ -168,7 +167,7 @@ class ResponseService:
                     held.close()
                     if not isinstance(inserted, ResponseFlags):
                         pulses = self._reader.follow(project, row.id, subscription, shown, opening=row.opening)
-                        abandon = partial(self._abandoned.add, row.id) if row.idempotency is None else _keep
+                        abandon = partial(self._canceller.abandon, row.id) if row.idempotency is None else _keep
                         attached = self._attached(project, row.id, pulses, abandon, inserted)
                         del request, row  # They are large, and stored; this response may take hours.
                         async with _attached_to(attached, pulses):

@@ -2,68 +2,56 @@
 
 from __future__ import annotations
 
+from pydantic import BaseModel
+
 from app.api.docs import schemas
 from app.protocol.requests.bodies.files import UPLOADED
 from app.protocol.types import Json
 
-_EVENTS_EXAMPLE = (
+
+def _or_events(model: type[BaseModel], description: str, event: str, example: str, **more: Json) -> Json:
+    """An answer that is one object or, with `stream`, events."""
+    schema = {
+        "type": "object",
+        "description": event,
+        "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+        "required": ["data"],
+        "additionalProperties": False,
+    }
+    content = {"text/event-stream": {"schema": schema, "example": example}}
+    return {"model": model, "description": description, "content": content, **more}
+
+
+_TYPED = "One Server-Sent Event. Its data is JSON whose type equals the event's"
+RESPONSE_OR_EVENTS = _or_events(
+    schemas.Response,
+    "The response object; with `stream` its events as Server-Sent Events.",
+    f"{_TYPED}; the last one is [DONE].",
     'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":6,'
-    '"item_id":"msg_0193_0","output_index":0,"content_index":0,"delta":"Hello","logprobs":[]}\n\ndata: [DONE]\n\n'
+    '"item_id":"msg_0193_0","output_index":0,"content_index":0,"delta":"Hello","logprobs":[]}\n\ndata: [DONE]\n\n',
 )
-
-_EVENT: Json = {
-    "type": "object",
-    "description": "One Server-Sent Event. Its data is JSON whose type equals the event's; the last one is [DONE].",
-    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
-    "required": ["data"],
-    "additionalProperties": False,
+_ID: Json = {
+    "x-longhaul-response": {
+        "description": "The id of the response, which is kept with `store` true.",
+        "schema": {"type": "string"},
+    }
 }
-
-RESPONSE_OR_EVENTS: Json = {
-    "model": schemas.Response,
-    "description": "The response object; with `stream` its events as Server-Sent Events.",
-    "content": {"text/event-stream": {"schema": _EVENT, "example": _EVENTS_EXAMPLE}},
-}
-
-_CHUNKS_EXAMPLE = (
+COMPLETION_OR_CHUNKS = _or_events(
+    schemas.ChatCompletion,
+    "The completion; with `stream` its chat chunks as Server-Sent Events.",
+    "One Server-Sent Event, without a type. Its data is a chat chunk; the last is [DONE].",
     'data: {"id":"chatcmpl-0193","object":"chat.completion.chunk","created":1764192000,"model":"longhaul-demo",'
-    '"choices":[{"index":0,"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}]}\n\ndata: [DONE]\n\n'
+    '"choices":[{"index":0,"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}]}\n\ndata: [DONE]\n\n',
+    headers=_ID,
 )
-_CHUNK: Json = {
-    **_EVENT,
-    "description": "One Server-Sent Event, without a type. Its data is a chat chunk; the last is [DONE].",
-}
-
-COMPLETION_OR_CHUNKS: Json = {
-    "model": schemas.ChatCompletion,
-    "description": "The completion; with `stream` its chat chunks as Server-Sent Events.",
-    "content": {"text/event-stream": {"schema": _CHUNK, "example": _CHUNKS_EXAMPLE}},
-    "headers": {
-        "x-longhaul-response": {
-            "description": "The id of the response, which is kept with `store` true.",
-            "schema": {"type": "string"},
-        }
-    },
-}
-
-_MESSAGE_EXAMPLE = (
+MESSAGE_OR_EVENTS = _or_events(
+    schemas.Message,
+    "The message; with `stream` its events as Server-Sent Events, `ping` among them.",
+    f"{_TYPED}.",
     'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,'
-    '"delta":{"type":"text_delta","text":"Hello"}}\n\n'
+    '"delta":{"type":"text_delta","text":"Hello"}}\n\n',
+    headers=_ID,
 )
-MESSAGE_OR_EVENTS: Json = {
-    "model": schemas.Message,
-    "description": "The message; with `stream` its events as Server-Sent Events, `ping` among them.",
-    "content": {
-        "text/event-stream": {
-            "schema": {
-                **_EVENT,
-                "description": "One Server-Sent Event. Its data is JSON whose type equals the event's.",
-            },
-            "example": _MESSAGE_EXAMPLE,
-        }
-    },
-    "headers": COMPLETION_OR_CHUNKS["headers"],
-}
 
 _BYTES: Json = {"type": "string", "format": "binary"}
 

@@ -22,7 +22,7 @@ from app.heavy import off_loop
 from app.protocol.requests.bodies.files import MAX_FILE_BYTES, CreateFile
 from app.protocol.requests.validation import validate
 from app.responses.paging import encoded_list
-from app.store.files.files import PAGE_FILES
+from app.store.files.files import PAGE_FILES, page_of
 from app.store.files.rows import FileRow
 
 router = APIRouter(prefix="/v1/files", tags=["files"], route_class=Route)
@@ -71,7 +71,7 @@ def _fields(values: Mapping[str, str], filename: str | None) -> CreateFile:
 @router.get("", summary="List files", response_model=schemas.FileList)
 async def list_files(query: Asked[FilesQuery], runtime: RuntimeOf, project: Project, hold: HoldOf) -> Response:
     await hold(min(query.limit, PAGE_FILES) * OBJECT_BYTES)
-    rows, has_more = await runtime.files.page_of(project, query.page, query.purpose)
+    rows, has_more = await page_of(runtime.db, project, query.page, query.purpose)
     return encoded_reply(await off_loop(partial(_encoded, rows, has_more), items=len(rows)))
 
 

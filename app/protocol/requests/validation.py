@@ -114,12 +114,9 @@ def _but_got(expected: str, value: Any) -> str:
 Sentence = Callable[[str, Any, Mapping[str, Any]], tuple[str, str]]
 
 
-def _missing(where: str, _: Any, __: Mapping[str, Any]) -> tuple[str, str]:
-    return f"Missing required parameter: '{where}'.", "missing_required_parameter"
-
-
-def _unknown(where: str, _: Any, __: Mapping[str, Any]) -> tuple[str, str]:
-    return f"Unknown parameter: '{where}'.", "unknown_parameter"
+def _plain(message: str, code: str) -> Sentence:
+    """Returns a writer of the same sentence about every value."""
+    return lambda where, _, context: (message.format(where=where, **context), code)
 
 
 def _choice(where: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:
@@ -137,15 +134,6 @@ def _bound(key: str, relation: str, side: str) -> Sentence:
         return message, f"{noun}_{side}_value"
 
     return write
-
-
-def _pattern(where: str, _: Any, context: Mapping[str, Any]) -> tuple[str, str]:
-    message = f"Invalid '{where}': expected a string that matches the pattern '{context['pattern']}'."
-    return message, "invalid_value"
-
-
-def _not_finite(where: str, _: Any, __: Mapping[str, Any]) -> tuple[str, str]:
-    return f"Invalid '{where}': expected a finite number.", "invalid_value"
 
 
 def _length(noun: str, unit: str, key: str, side: str) -> Sentence:
@@ -173,11 +161,13 @@ def _sized(key: str, side: str) -> Sentence:
 
 
 _SENTENCES: dict[str, Sentence] = {
-    "missing": _missing,
-    "extra_forbidden": _unknown,
+    "missing": _plain("Missing required parameter: '{where}'.", "missing_required_parameter"),
+    "extra_forbidden": _plain("Unknown parameter: '{where}'.", "unknown_parameter"),
     "literal_error": _choice,
-    "string_pattern_mismatch": _pattern,
-    "finite_number": _not_finite,
+    "string_pattern_mismatch": _plain(
+        "Invalid '{where}': expected a string that matches the pattern '{pattern}'.", "invalid_value"
+    ),
+    "finite_number": _plain("Invalid '{where}': expected a finite number.", "invalid_value"),
     "greater_than": _bound("gt", ">", "below_min"),
     "greater_than_equal": _bound("ge", ">=", "below_min"),
     "less_than": _bound("lt", "<", "above_max"),

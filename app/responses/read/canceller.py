@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+from app.aio import BackgroundTasks
 from app.announcer import Announcer
 from app.batching import Batcher
 from app.responses.read.reader import ResponseReader, Shown, no_such_response, shown
 from app.sizes import is_large
-from app.store.database import Database, StoreLocked, StoreUnavailable
+from app.store.database import Database, StoreLocked, StoreUnavailable, retry_until_available
 from app.store.responses import endings
 from app.store.responses.lookup import Hold
 from app.store.rows import EndResult
 from config.logging.context import about
 
 log = logging.getLogger("longhaul.api")
+
+ABANDONED_AT_ONCE = 8
+"""Abandoned responses that one process cancels at once."""
 
 
 class ResponseCanceller:
@@ -26,6 +32,29 @@ class ResponseCanceller:
         self._announcer = announcer
         self._reader = reader
         self._cancels = Batcher(self._cancel_all, max_items=endings.MAX_CANCELLED, shared_errors=(StoreUnavailable,))
+        self._turns = asyncio.Semaphore(ABANDONED_AT_ONCE)
+        self._abandoned = BackgroundTasks()
+
+    def abandon(self, response_id: str) -> None:
+        """Cancels a response that no client waits for any more, as soon as Postgres can be reached: its client left, or
+        nobody knows whether its insert was committed.
+
+        Never fails and never waits: callers are in the middle of tearing a request down.
+        """
+        self._abandoned.start(self._cancel_in_turn(response_id))
+
+    async def end_abandoned(self, seconds: float) -> None:
+        """Waits up to `seconds` for the abandoned responses. Those that are left run to their end."""
+        if left := await self._abandoned.close(seconds):
+            log.warning("%d abandoned responses were not cancelled", left)
+
+    async def _cancel_in_turn(self, response_id: str) -> None:
+        async with self._turns:
+            try:
+                await retry_until_available(partial(self.cancel_abandoned, response_id))
+            except Exception as error:
+                with about(response_id):
+                    log.error("abandoned, but not cancelled (%s)", type(error).__name__)
 
     async def close(self) -> None:
         """Ends the work in the background."""
