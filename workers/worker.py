@@ -37,8 +37,8 @@ from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler
 from workers.generation.generator import Generator
 from workers.generation.lease import Lease, identity_of
+from workers.generation.run import ActiveRuns
 from workers.generation.runner import Runner
-from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 from workers.generation.turns.counter import Counter
 from workers.generation.turns.inputs import Inputs
@@ -46,7 +46,6 @@ from workers.generation.writing import flush_clock
 from workers.generation.writing.flush_clock import FlushClock
 from workers.generation.writing.journal import Journal
 from workers.mcp.sessions import McpSessions
-from workers.pace import Pace
 from workers.request_log import RequestLog
 
 log = logging.getLogger("longhaul.worker")
@@ -167,8 +166,7 @@ async def _claiming(
         journal = Journal(db, pubsub, metrics)
         stack.push_async_callback(journal.close)
         runs = ActiveRuns()
-        pace = Pace()
-        slots = Slots(engine.slots, pace, settings.worker_concurrency, cache_tokens=engine.cache_tokens)
+        slots = Slots(engine.slots, settings.worker_concurrency, cache_tokens=engine.cache_tokens)
         slots.offer(is_offering=False)  # until Celery takes messages
         dispatcher = Dispatcher(db, queue, lambda: Ahead(node, slots.ahead))
         lease = Lease(
@@ -197,7 +195,6 @@ async def _claiming(
             generator=Generator(db, engine, slots, model, inputs, mcp_sessions, journal, clock, metrics),
             errors=ErrorHandler(db, journal, settings.max_crashes, stop),
             dispatcher=dispatcher,
-            pace=pace,
             slots=slots,
             node=node,
             command_key=await retry_until_available(pubsub_key(db)),

@@ -15,9 +15,8 @@ from celery.exceptions import Ignore
 from app.queue.message import Kind, list_of
 from tests.support.waiting import PATIENCE_SECONDS, until, until_sync
 from workers.celery_host.pool import TaskPool
-from workers.generation.cancellation import Cancelled, why_cancelled
+from workers.generation.outcome import Cancelled, why_cancelled
 from workers.generation.slots import Slots
-from workers.pace import Pace
 
 Body = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -92,7 +91,7 @@ def tracer(*_: Any) -> None:
 
 def idle_runner(limit: int = 8) -> Any:
     """A runner that has slots for so many jobs of either kind."""
-    return SimpleNamespace(slots=Slots(limit + 1, Pace(), limit), node="node", command_key=b"")
+    return SimpleNamespace(slots=Slots(limit + 1, limit), node="node", command_key=b"")
 
 
 def start_pool(lifespan: Any = None, limit: int = 8, runner: Any = None, stop_worker: Any = None) -> TaskPool:

@@ -28,11 +28,9 @@ from tests.support.waiting import until
 from workers.celery_host import program
 from workers.celery_host.pool import StopWorker
 from workers.celery_host.tasks import Runner
-from workers.generation.cancellation import why_cancelled
-from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.outcome import Outcome, ResponseFailed, why_cancelled
 from workers.generation.slots import Slots
 from workers.main import make_worker_app
-from workers.pace import Pace
 
 KEY = bytes(32)
 """Signs commands to these workers."""
@@ -63,7 +61,7 @@ class PretendRunner:
         self.running: set[str] = set()
         self.node = os.environ["PRETEND_NODE"]
         slots = int(os.environ.get("PRETEND_SLOTS", MANY_SLOTS))
-        self.slots = Slots(slots, Pace(), slots, changed=self.write_offer if slots < MANY_SLOTS else lambda: None)
+        self.slots = Slots(slots, slots, changed=self.write_offer if slots < MANY_SLOTS else lambda: None)
         self.loop = asyncio.get_running_loop()
         self.background = BackgroundTasks()
         self.counter = self

@@ -30,21 +30,19 @@ from tests.support.tool_servers import tool_sessions
 from tests.support.waiting import PATIENCE_SECONDS, until
 from workers.engine.base import Engine
 from workers.generation import lease
-from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler
 from workers.generation.generator import Generator
 from workers.generation.lease import Lease, identity_of
-from workers.generation.outcome import Outcome
+from workers.generation.outcome import Cancelled, Outcome, current_job
+from workers.generation.run import ActiveRuns
 from workers.generation.runner import Runner
-from workers.generation.runs import ActiveRuns
 from workers.generation.slots import Slots
 from workers.generation.turns.counter import Counter
 from workers.generation.turns.inputs import Context, Inputs
 from workers.generation.writing.flush_clock import FlushClock
 from workers.generation.writing.journal import Journal
 from workers.mcp.sessions import McpSessions
-from workers.pace import Pace
 from workers.request_log import RequestLog
 
 MAX_CRASHES = 2
@@ -145,8 +143,7 @@ class Worker:
         self.engine_deaths = 0
         self.jobs: list[asyncio.Task[Outcome]] = []
         self.runs = ActiveRuns()
-        pace = Pace()
-        slots = Slots(self.engine.slots, pace, limit or self.engine.slots, cache_tokens=self.engine.cache_tokens)
+        slots = Slots(self.engine.slots, limit or self.engine.slots, cache_tokens=self.engine.cache_tokens)
         self.node = new_node(model.name)
         self.mcp_sessions = mcp_sessions or tool_sessions()
         self.lease = lease_of(self.engine, model, db, lease_seconds, self.runs, slots, self.node)
@@ -162,7 +159,6 @@ class Worker:
             generator=Generator(db, self.engine, slots, model, inputs, self.mcp_sessions, self.journal, clock, metrics),
             errors=ErrorHandler(db, self.journal, MAX_CRASHES, self._on_engine_death),
             dispatcher=self.dispatcher,
-            pace=pace,
             slots=slots,
             node=self.node,
             command_key=b"",

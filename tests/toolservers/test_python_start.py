@@ -20,12 +20,11 @@ from tests.support.python_server import PROGRAM
 from tests.support.unprivileged import command
 from workers.toolservers.python import sandbox as sandbox_module
 from workers.toolservers.python import selftest
+from workers.toolservers.python.answer import StopReason
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.interpreter import default_executable, examine
-from workers.toolservers.python.jail.seccomp import filter_for
-from workers.toolservers.python.jail.syscalls import Machine
+from workers.toolservers.python.jail.seccomp import Machine, filter_for
 from workers.toolservers.python.limits import Limits
-from workers.toolservers.python.outcome import StopReason
 from workers.toolservers.python.sandbox import Sandbox
 from workers.toolservers.python.spec import SandboxSpec
 

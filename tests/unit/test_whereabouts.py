@@ -8,7 +8,7 @@ from socket import gethostname
 import pytest
 
 from config.settings import PROCESS_VARIABLE
-from workers.whereabouts import whereabouts
+from workers import whereabouts
 
 SYSTEMD = {"INVOCATION_ID": "0" * 32}
 UNIT = "0::/system.slice/system-longhaul\\x2dworker.slice/longhaul-worker@3.service\n"
@@ -33,14 +33,14 @@ def test_a_worker_names_what_restarts_it(
     environ: dict[str, str], cgroup: str, unit: str | None, tmp_path: Path
 ) -> None:
     (tmp_path / "cgroup").write_text(cgroup)
-    assert whereabouts(environ, tmp_path / "cgroup").unit == unit
+    assert whereabouts.unit(environ, tmp_path / "cgroup") == unit
 
 
 def test_a_system_without_control_groups_names_no_unit(tmp_path: Path) -> None:
-    assert whereabouts(SYSTEMD, tmp_path / "none").unit is None
+    assert whereabouts.unit(SYSTEMD, tmp_path / "none") is None
 
 
 @pytest.mark.parametrize(("value", "devices"), [("2,3", "2,3"), ("", None), (None, None)])
 def test_a_worker_names_its_devices_as_cuda_does(value: str | None, devices: str | None) -> None:
     environ = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
-    assert whereabouts(environ).devices == devices
+    assert whereabouts.devices(environ) == devices

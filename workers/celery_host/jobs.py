@@ -36,7 +36,7 @@ from app.aio import BackgroundTasks
 from app.protocol.text import type_and_places
 from app.queue.message import Kind, kind_of
 from config.logging.context import about
-from workers.generation.cancellation import Cancelled, current_job
+from workers.generation.outcome import Cancelled, current_job
 
 log = logging.getLogger("longhaul.pool")
 

@@ -27,7 +27,7 @@ from app.queue.message import Kind, list_of
 from config.settings import ConfigError
 from workers.celery_host.jobs import CHECK_SECONDS, CLEANUP_SECONDS, Job, Jobs
 from workers.celery_host.tasks import Runner, current_runner
-from workers.generation.cancellation import Cancelled
+from workers.generation.outcome import Cancelled
 
 log = logging.getLogger("longhaul.pool")
 

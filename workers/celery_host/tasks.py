@@ -21,8 +21,7 @@ from celery.exceptions import Ignore
 
 from app.protocol.text import type_and_places
 from app.queue.message import TASK
-from workers.generation.cancellation import current_job
-from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.outcome import Outcome, ResponseFailed, current_job
 from workers.generation.slots import Slots
 
 log = logging.getLogger("longhaul.tasks")

@@ -24,11 +24,10 @@ from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.tools import Tools, tools_of
 from workers.formats.chat.turn import chat_draft
 from workers.formats.citations import sources_of
-from workers.formats.draft import Draft, TurnPlan
 from workers.formats.reasoning import without_left_out
 from workers.formats.sampling import remaining_sampling
 from workers.formats.truncation import fit_prompt, max_prompt_tokens
-from workers.formats.turn import PastTurn, Turn
+from workers.formats.turn import Draft, PastTurn, Turn, TurnPlan
 
 
 async def build_turn(plan: TurnPlan, items: Sequence[Mapping[str, Any]]) -> Turn:

@@ -15,7 +15,7 @@ from app.store.queue import workers
 from app.store.responses import claims, lookup
 from app.store.rows import LargeRow, ResponseRow
 from workers.generation.outcome import Outcome
-from workers.generation.runs import ActiveRuns
+from workers.generation.run import ActiveRuns
 
 MAX_BATCH = 64
 """Claims of one statement. Their requests come back with them, each up to `LARGE_BYTES` (sizes.py)."""

@@ -22,8 +22,7 @@ from workers.engine.base import (
     EngineError,
     RequestAborted,
 )
-from workers.generation.cancellation import Cancelled, why_cancelled
-from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.outcome import Cancelled, Outcome, ResponseFailed, why_cancelled
 from workers.generation.run import Fenced, Run
 from workers.generation.suspects import crashes_after
 from workers.generation.writing.journal import Journal

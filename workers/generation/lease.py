@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from app.aio import end_tasks
 from app.store.database import Database, StoreUnavailable, retry_until_available
@@ -25,11 +25,12 @@ from app.store.queue.workers import LeaseLost, WorkerIdentity
 from app.store.responses import claims
 from config.logging.context import about
 from config.models import ServedModel
+from config.version import VERSION
 from config.worker_readiness import WorkerReadiness
+from workers import whereabouts
 from workers.engine.base import Engine
-from workers.generation.runs import ActiveRuns
+from workers.generation.run import ActiveRuns
 from workers.generation.slots import Slots
-from workers.whereabouts import whereabouts
 
 log = logging.getLogger("longhaul.lease")
 
@@ -66,7 +67,9 @@ def identity_of(model: ServedModel, engine: Engine, node: str, slots: int) -> Wo
         efforts=model.efforts,
         refusals=model.refusals,
         device=engine.device,
-        **asdict(whereabouts()),
+        unit=whereabouts.unit(),
+        devices=whereabouts.devices(),
+        version=VERSION,
     )
 
 

@@ -20,16 +20,13 @@ from app.protocol.tasks import COUNT
 from app.store.responses import endings
 from app.store.rows import ResponseRow
 from config.logging.context import about
-from workers.generation.cancellation import why_cancelled
 from workers.generation.claimer import Claimer
 from workers.generation.errors import ErrorHandler
 from workers.generation.generator import Generator
-from workers.generation.outcome import Outcome, ResponseFailed
-from workers.generation.run import Run
-from workers.generation.runs import ActiveRuns
+from workers.generation.outcome import Outcome, ResponseFailed, why_cancelled
+from workers.generation.run import ActiveRuns, Run
 from workers.generation.slots import Slots
 from workers.generation.turns.counter import Counter
-from workers.pace import Pace
 from workers.request_log import RequestLog
 
 log = logging.getLogger("longhaul.runner")
@@ -47,9 +44,8 @@ class Runner:
     generator: Generator
     errors: ErrorHandler
     dispatcher: Dispatcher
-    pace: Pace
     slots: Slots
-    """For the pool: how many responses it may take."""
+    """They are told of ends; for the pool: how many responses it may take."""
     node: str
     """For the pool: from which list it takes them."""
     command_key: bytes
@@ -112,7 +108,7 @@ class Runner:
             # A count has no slot, and the slot of a response that yields goes to a stream. So neither end frees a slot
             # for a response that is taken ahead.
             if run.row.request.get("task") != COUNT and not run.yielding:
-                self.pace.note_end()
+                self.slots.note_end()
             if run.toolbox is not None:
                 run.toolbox.close()
         try:

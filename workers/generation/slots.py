@@ -19,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections import defaultdict
+from bisect import bisect_left
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager
 from itertools import chain
@@ -30,13 +31,14 @@ from app.queue.message import FOREGROUND, WEIGHTS, Kind
 from app.scheduling.loads import KEPT_PART, kept_of, most_foreground_of
 from workers.engine.base import EngineAway
 from workers.generation.run import Run
-from workers.pace import Pace
 
 AHEAD_SECONDS = 0.5
 """About how long a response waits for its slot: several times the way from the queue to the engine (0.1 s when 256
 begin at once on two cores)."""
 MEMORY_SECONDS = 4.0
 """How long endings are remembered. Responses of one length end together, so a shorter memory has pauses between."""
+MAX_ENDINGS = 4096
+"""The most endings that are remembered; they take 128 KiB."""
 STEADY_SECONDS = 5.0
 """How long a response generates, at least, before it yields, and how long the foreground keeps a slot that it won."""
 PASSED_SECONDS = 5.0
@@ -63,14 +65,12 @@ class Slots:
     def __init__(
         self,
         engine_slots: int,
-        pace: Pace,
         limit: int,
         clock: Callable[[], float] = monotonic,
         changed: Callable[[], None] = lambda: None,
         cache_tokens: int | None = None,
     ) -> None:
         self._engine_slots = engine_slots
-        self._pace = pace
         self._limit = limit
         self._clock = clock
         self._cache = cache_tokens or sys.maxsize
@@ -87,9 +87,15 @@ class Slots:
         self._away: dict[int, Run] = {}
         self.away = (0, 0)
         """How many runs are away, as Postgres knows it: those without a foreground place, and those with one."""
+        self._endings: deque[float] = deque(maxlen=MAX_ENDINGS)
+        """When responses ended, of late."""
         self._won, self._won_until = 0, 0.0
         """How many slots of a full engine the foreground had, and until when it keeps them."""
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+
+    def note_end(self) -> None:
+        """A response that generated has ended."""
+        self._endings.append(self._clock())
 
     # From any thread
 
@@ -131,7 +137,9 @@ class Slots:
     @property
     def ahead(self) -> int:
         """How many more responses than `count` are to be sent to this worker now."""
-        ahead = self._pace.ended_within(MEMORY_SECONDS) * AHEAD_SECONDS / MEMORY_SECONDS
+        endings = list(self._endings)  # one step for other threads
+        ended = len(endings) - bisect_left(endings, self._clock() - MEMORY_SECONDS)
+        ahead = ended * AHEAD_SECONDS / MEMORY_SECONDS
         return max(min(math.ceil(ahead), self._engine_slots, self.most - self.count - sum(self.away)), 0)
 
     def free(self, kind: Kind, answers: int, in_foreground: int) -> int:

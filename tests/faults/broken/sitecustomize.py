@@ -123,7 +123,7 @@ def _publish_before_commit(journal: Any) -> None:
 
 
 PATCHES: dict[str, dict[str, Patch]] = {
-    "fence": {"app.store.responses.logs": _without_fence, "workers.generation.runs": _deaf},
+    "fence": {"app.store.responses.logs": _without_fence, "workers.generation.run": _deaf},
     "claim": {"app.store.responses.claims": _without_claim},
     "publish-after-commit": {"workers.generation.writing.journal": _publish_before_commit},
     "line": {"app.store.responses.claims": _without_lines},

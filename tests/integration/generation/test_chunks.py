@@ -12,8 +12,7 @@ from tests.support.logs import events_of, text_of, whole
 from tests.support.rows import queued
 from tests.support.waiting import until
 from tests.support.worker import worker
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.outcome import Cancelled, Outcome, ResponseFailed
 from workers.generation.turns.turn_generator import UNSTREAMED_TOKENS
 
 DELTAS = ("response.output_text.delta", "response.reasoning_text.delta", "response.function_call_arguments.delta")

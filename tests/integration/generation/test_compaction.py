@@ -21,8 +21,7 @@ from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.waiting import until
 from tests.support.worker import items_of, worker
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.outcome import Cancelled, Outcome, ResponseFailed
 
 QUICK = {"tokens_per_delta": 50}
 SLOW = {"tokens_per_second": 50.0}

@@ -17,8 +17,7 @@ from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.rows import claimed, merge_all, queued
 from tests.support.waiting import until
 from tests.support.worker import worker
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.outcome import Cancelled, Outcome, ResponseFailed
 
 SLOW = {"tokens_per_second": 300.0}
 UNKNOWN_REQUESTS = ['{"of a newer version": 1}', "[7]", "7", "null", r'{"input": [], "include": ["\ud800"]}']

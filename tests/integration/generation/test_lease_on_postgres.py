@@ -17,9 +17,8 @@ from tests.support.scripted import ScriptedEngine
 from tests.support.waiting import until
 from tests.support.worker import lease_of, scripted_model
 from workers.generation import lease as module
-from workers.generation.runs import ActiveRuns
+from workers.generation.run import ActiveRuns
 from workers.generation.slots import Slots
-from workers.pace import Pace
 
 
 async def test_a_worker_finds_the_new_primary_before_its_lease_ends_although_the_old_one_just_falls_silent(
@@ -34,7 +33,7 @@ async def test_a_worker_finds_the_new_primary_before_its_lease_ends_although_the
     for proxy in (old, new):
         await proxy.start()
     named = Database(f"postgresql://{url.username}:{url.password}@{HOST}:{old.port},{HOST}:{new.port}{url.path}")
-    model, slots = scripted_model(), Slots(8, Pace(), 8)
+    model, slots = scripted_model(), Slots(8, 8)
     lease = lease_of(ScriptedEngine(model), model, named, 3.0, ActiveRuns(), slots, "scripted-1f2e3d4c@host")
     try:
         await lease.start()

@@ -10,8 +10,7 @@ from tests.support.requests import message
 from tests.support.rows import queued, released
 from tests.support.waiting import until
 from tests.support.worker import Worker, worker
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome
+from workers.generation.outcome import Cancelled, Outcome
 
 
 async def held(db: Database, w: Worker) -> None:

@@ -22,8 +22,7 @@ from tests.support.waiting import until
 from tests.support.worker import SLOW, NoDispatcher, Worker, committed, worker
 from workers.engine.base import EngineDelta
 from workers.generation import suspects
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.outcome import Cancelled, Outcome, ResponseFailed
 
 
 async def test_a_response_runs_from_queued_to_completed(db: Database, pubsub: PubSub) -> None:

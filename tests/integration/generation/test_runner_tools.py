@@ -18,8 +18,7 @@ from tests.support.scripted.harmony import Harmony, said_in_harmony
 from tests.support.tool_servers import call, turns
 from tests.support.waiting import until
 from tests.support.worker import worker
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome
+from workers.generation.outcome import Cancelled, Outcome
 from workers.generation.turns.turn_loop import MAX_IDLE_TURNS
 
 Json = dict[str, Any]

@@ -23,8 +23,7 @@ from tests.support.rows import WORKER, claim, claimed, new_response, queued, rel
 from tests.support.waiting import until
 from tests.support.worker import Worker, worker
 from workers.engine.base import EngineDelta, EngineRequest
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome
+from workers.generation.outcome import Cancelled, Outcome
 from workers.request_log import MAX_TEXT, RequestLog
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -20,8 +20,7 @@ from tests.support.rows import change, in_foreground, queued, release_all, relea
 from tests.support.waiting import until
 from tests.support.worker import Job, Worker, worker
 from workers.generation import slots as slots_module
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome
+from workers.generation.outcome import Cancelled, Outcome
 
 QUEUE = "model.scripted"
 LONG = 200

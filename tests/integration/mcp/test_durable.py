@@ -24,8 +24,7 @@ from tests.support.rows import queued, release_all, released
 from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, tool_sessions, turns
 from tests.support.waiting import until
 from tests.support.worker import stop_and_go, worker
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome
+from workers.generation.outcome import Cancelled, Outcome
 from workers.generation.turns.tool_calls import INTERRUPTED
 from workers.toolservers.python.tool import FRESH
 

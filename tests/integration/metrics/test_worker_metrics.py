@@ -10,8 +10,7 @@ from tests.support.logs import whole
 from tests.support.rows import queued
 from tests.support.scrapes import Scrape, scrape_of
 from tests.support.worker import SLOW, Worker, committed, worker
-from workers.generation.cancellation import Cancelled
-from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.outcome import Cancelled, Outcome, ResponseFailed
 
 
 def shown(w: Worker) -> Scrape:

@@ -22,7 +22,7 @@ from tests.support.logs import row_of
 from tests.support.requests import message
 from tests.support.rows import WORKER, alive, claim, claimed, living, new_response, queued, release_all
 from workers.generation.claimer import Claimer
-from workers.generation.runs import ActiveRuns
+from workers.generation.run import ActiveRuns
 
 LARGE = [message("x" * 2 * LARGE_BYTES)]
 

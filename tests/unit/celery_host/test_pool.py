@@ -16,7 +16,7 @@ from tests.support.cycles import no_collector
 from tests.support.pool import Expected, Request, SlowCleanup, forever, start_pool
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from workers.celery_host.pool import TaskPool
-from workers.generation.cancellation import Cancelled
+from workers.generation.outcome import Cancelled
 
 
 def test_the_consumer_is_woken_when_a_job_ends(task_pool: TaskPool) -> None:

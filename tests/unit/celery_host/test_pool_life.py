@@ -22,7 +22,6 @@ from workers.celery_host import pool
 from workers.celery_host.pool import StopWorker, TaskPool
 from workers.celery_host.tasks import Runner
 from workers.generation.slots import Slots
-from workers.pace import Pace
 
 
 def pool_of(slots: Slots, limit: int = 8) -> TaskPool:
@@ -31,7 +30,7 @@ def pool_of(slots: Slots, limit: int = 8) -> TaskPool:
 
 
 def test_the_runners_slots_decide_how_many_jobs_celery_may_hand_over() -> None:
-    slots = Slots(4, Pace(), 4)
+    slots = Slots(4, 4)
     pool = pool_of(slots, limit=8)
     assert (pool.num_processes, slots.count, pool.info["max-concurrency"]) == (8, 4, 8)
     requests = [Request(pool, forever).started() for _ in range(8)]
@@ -52,7 +51,7 @@ def turn(pool: TaskPool) -> None:
 
 def test_responses_are_offered_while_celery_takes_messages_and_until_the_drain() -> None:
     changes: list[int] = []
-    slots = Slots(4, Pace(), 4, changed=lambda: changes.append(slots.offered))
+    slots = Slots(4, 4, changed=lambda: changes.append(slots.offered))
     pool = pool_of(slots)
     pool.offer(is_consuming=True)
     for is_consuming in (False, False, True, True):

@@ -10,7 +10,7 @@ import pytest
 from app.protocol.types import Json
 from tests.support.requests import message, reasoning, stored_request
 from workers.engine.base import Engine, InvalidSampling, Message
-from workers.formats.chat.template import template_args_of
+from workers.formats.chat.turn import template_args_of
 from workers.formats.reasoning import check_template, without_left_out
 
 OLD, NEW = reasoning("old"), reasoning("new")

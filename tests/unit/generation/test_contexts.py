@@ -14,8 +14,7 @@ from tests.support.worker import scripted_model
 from workers.engine import make_engine
 from workers.engine.output_format import OutputFormat, OutputSpec
 from workers.formats.builder import plan_turn
-from workers.formats.draft import TurnPlan
-from workers.formats.turn import Turn
+from workers.formats.turn import Turn, TurnPlan
 from workers.generation.turns.inputs import Context, Inputs, Items
 
 MIB = 1024 * 1024

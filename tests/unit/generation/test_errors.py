@@ -12,9 +12,8 @@ import pytest
 from app.store.guards import HandOver
 from app.store.responses import claims, endings
 from workers.engine.base import EngineAway, EngineDead, InvalidSampling, RequestAborted
-from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.errors import ErrorHandler
-from workers.generation.outcome import Outcome
+from workers.generation.outcome import Cancelled, Outcome, current_job
 
 
 @pytest.fixture

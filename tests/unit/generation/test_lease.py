@@ -21,7 +21,7 @@ from tests.support.waiting import until
 from tests.support.worker import lease_of, scripted_model
 from workers.generation import lease as module
 from workers.generation.lease import Lease
-from workers.generation.runs import ActiveRuns
+from workers.generation.run import ActiveRuns
 from workers.generation.slots import Slots
 
 SECONDS = 0.06

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from workers.generation.slots import AHEAD_SECONDS, MEMORY_SECONDS, Slots
-from workers.pace import Pace
 
 
 class Clock:
@@ -17,16 +16,16 @@ class Clock:
 
 def after(clock: Clock, slots: int, per_second: float, seconds: float = 2 * MEMORY_SECONDS, limit: int = 0) -> Slots:
     """The slots of a worker after so many endings a second."""
-    pace, start = Pace(clock), clock.now
+    made, start = Slots(slots, limit or slots, clock), clock.now
     for number in range(round(per_second * seconds)):
         clock.now = start + (number + 1) / per_second
-        pace.note_end()
+        made.note_end()
     clock.now = start + seconds
-    return Slots(slots, pace, limit or slots)
+    return made
 
 
 def test_nothing_is_sent_ahead_before_the_first_ending() -> None:
-    assert Slots(256, Pace(), 256).ahead == 0
+    assert Slots(256, 256).ahead == 0
 
 
 @pytest.mark.parametrize("per_second", [4, 20, 100, 400])
@@ -37,10 +36,9 @@ def test_a_worker_is_sent_ahead_what_ends_within_the_time_that_a_response_may_wa
 
 def test_responses_of_one_length_that_end_together_are_remembered_until_they_end_again() -> None:
     clock = Clock()
-    pace = Pace(clock)
-    slots = Slots(256, pace, 256)
+    slots = Slots(256, 256, clock)
     for _ in range(256):
-        pace.note_end()
+        slots.note_end()
     clock.now += MEMORY_SECONDS - 0.1
     assert slots.ahead == 256 * AHEAD_SECONDS / MEMORY_SECONDS
 

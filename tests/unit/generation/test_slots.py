@@ -15,12 +15,11 @@ from workers.engine.base import EngineAway
 from workers.generation import slots as slots_module
 from workers.generation.run import Run
 from workers.generation.slots import PASSED_SECONDS, STEADY_SECONDS, Slots
-from workers.pace import Pace
 
 
 def test_a_worker_offers_its_slots_until_it_takes_nothing_and_only_a_change_is_announced() -> None:
     changes: list[int] = []
-    slots = Slots(8, Pace(), 256, changed=lambda: changes.append(slots.offered))
+    slots = Slots(8, 256, changed=lambda: changes.append(slots.offered))
     assert slots.offered == slots.count == 8
     for is_offering in (True, False, False, True, True):
         slots.offer(is_offering=is_offering)
@@ -36,15 +35,15 @@ def test_a_worker_offers_its_slots_until_it_takes_nothing_and_only_a_change_is_a
 
 
 def test_answers_are_taken_up_to_the_most_whatever_foreground_responses_there_are() -> None:
-    slots = Slots(8, Pace(), 8)
+    slots = Slots(8, 8)
     assert [slots.free(Kind.ANSWERS, answers, 0) for answers in (0, 8, 15, 16)] == [16, 8, 1, 0]
     assert slots.free(Kind.ANSWERS, 8, 4) == 8
-    smaller = Slots(8, Pace(), 3)
+    smaller = Slots(8, 3)
     assert [smaller.free(Kind.ANSWERS, answers, 0) for answers in (0, 3)] == [3, 0]
 
 
 def test_foreground_responses_take_kept_and_empty_slots_up_to_half_of_all() -> None:
-    slots = Slots(32, Pace(), 256)
+    slots = Slots(32, 256)
     assert slots.kept == 2
     assert [slots.free(Kind.FOREGROUND, 0, taken) for taken in (0, 4, 16)] == [16, 12, 0]
 
@@ -81,7 +80,7 @@ class Rig:
         self.now = 1000.0
         self.notes: list[tuple[int, int]] = []
         self.slots = Slots(
-            slots, Pace(), limit or slots, lambda: self.now, lambda: self.notes.append(self.slots.away), cache_tokens
+            slots, limit or slots, lambda: self.now, lambda: self.notes.append(self.slots.away), cache_tokens
         )
 
     async def start(self, project: str, held: int = 100, *, stream: bool = False, steady: bool = False) -> FakeRun:
@@ -123,7 +122,7 @@ class Rig:
 
 def test_a_sixteenth_of_the_slots_is_kept_and_none_of_fewer() -> None:
     counts = (1, 2, 8, 15, 16, 31, 256)
-    assert [Slots(count, Pace(), count).kept for count in counts] == [0, 0, 0, 0, 1, 1, 16]
+    assert [Slots(count, count).kept for count in counts] == [0, 0, 0, 0, 1, 1, 16]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8])

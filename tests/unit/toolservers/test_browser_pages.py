@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workers.toolservers.browser.browser import PageStack
 from workers.toolservers.browser.documents import Kind, wrap
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.markup import Text, render
 from workers.toolservers.browser.pages import Format, Hit, Page
 from workers.toolservers.browser.reader import read, read_hits, read_matches
-from workers.toolservers.browser.stack import PageStack
 from workers.toolservers.browser.web import decode, format_of
 
 URL = "https://here.test/dir/page.html"

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import ByteSize
 
-from workers.toolservers.python.answer import MAX_INVALID_LINES, Answer, AnswerReader
+from workers.toolservers.python.answer import MAX_INVALID_LINES, Answer, AnswerReader, Outcome, StopReason
 from workers.toolservers.python.jail.jailer import memory_of
-from workers.toolservers.python.jail.seccomp import filter_for
-from workers.toolservers.python.jail.syscalls import Machine, syscalls_of
+from workers.toolservers.python.jail.seccomp import Machine, filter_for, syscalls_of
 from workers.toolservers.python.limits import Limits
-from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.output import TruncatedOutput, truncate_middle
 from workers.toolservers.python.tool import explain, result_of
 

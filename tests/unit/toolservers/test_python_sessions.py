@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import until
+from workers.toolservers.python.answer import Outcome, StopReason
 from workers.toolservers.python.errors import SandboxError
-from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.sandbox import Sandbox
 from workers.toolservers.python.session import SandboxPool, Session
 

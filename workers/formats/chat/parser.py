@@ -20,7 +20,6 @@ from app.protocol.types import Json
 from workers.engine.output_format import OutputFormat
 from workers.formats.answer import AnswerParser, AnswerRules
 from workers.formats.calls.router import CallRouter
-from workers.formats.chat.logprobs import LogprobMatcher
 from workers.formats.chat.trim import Trim
 from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Parsed
@@ -150,3 +149,33 @@ class ChatParser(AnswerParser):
                 self._logprobs.drop()
                 found.append(delta)
         return found
+
+
+class LogprobMatcher:
+    """The tokens whose text the output parser has not returned yet."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[str, Json]] = []
+
+    def add(self, text: str, logprob: Json) -> None:
+        """A token whose text the parser got."""
+        self._open.append((text, logprob))
+
+    def drop(self) -> None:
+        """Forgets the tokens so far: they were no text."""
+        self._open.clear()
+
+    def take(self, text: str) -> tuple[Json, ...]:
+        """The log probabilities of the tokens of `text`. Earlier tokens were markers; later ones are kept."""
+        whole = "".join(part for part, _ in self._open)
+        start = max(whole.find(text), 0)
+        end, position = start + len(text), 0
+        taken, left = [], []
+        for part, logprob in self._open:
+            if position >= end:
+                left.append((part, logprob))
+            elif position >= start or position + len(part) > start:
+                taken.append(logprob)
+            position += len(part)
+        self._open = left
+        return tuple(taken)

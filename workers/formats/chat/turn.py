@@ -1,4 +1,12 @@
-"""Chat models: a turn by the model's chat template."""
+"""Chat models: a turn by the model's chat template, and the template's arguments.
+
+Later arguments win: the model's own (`chat_template_args` in models.toml), then what the request's fields ask for, then
+the request's `chat_template_kwargs`. A template uses those that it knows:
+
+    reasoning.effort   reasoning_effort = the effort; enable_thinking and thinking = false for "none" and "minimal",
+                       true for any other effort
+    reasoning.context  preserve_thinking = true and clear_thinking = false for "all_turns"
+    text.verbosity     verbosity"""
 
 from __future__ import annotations
 
@@ -7,19 +15,20 @@ from functools import partial
 from typing import Any
 
 from app.heavy import off_loop
+from app.protocol.requests.bodies.vllm_params import RESERVED
 from app.protocol.requests.capabilities import Capabilities, images_of
 from app.sizes import item_count
 from config.models import ServedModel
 from config.shaping.proof import Proof
 from config.shaping.shape import shaped
 from workers.engine.base import EngineError, InvalidPrompt, InvalidSampling, Message
+from workers.engine.template_efforts import effort_args
 from workers.formats.calls.tools import as_functions, output_spec_of
 from workers.formats.chat.messages import Item, messages_of
 from workers.formats.chat.parser import ChatParser
-from workers.formats.chat.template import template_args_of
-from workers.formats.draft import Draft, TurnPlan, check_format
-from workers.formats.reasoning import check_template, shows_all_turns
+from workers.formats.reasoning import ALL_TURNS_ARGS, check_template, shows_all_turns
 from workers.formats.sampling import sampling_of
+from workers.formats.turn import Draft, TurnPlan, check_format
 
 _CAPABILITIES = Capabilities(images=True, tools=True, reasoning=True, verbosity=True, fetches_images=True)
 """The abilities of the format; the engine knows what its model lacks."""
@@ -70,3 +79,21 @@ def check_order(messages: Sequence[Message], request: Mapping[str, Any], proof: 
 def _adapter(request: Mapping[str, Any], model: ServedModel) -> str | None:
     name: str = request["model"]
     return name if any(adapter.name == name for adapter in model.adapters) else None
+
+
+def template_args_of(request: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises InvalidSampling if the request sets a reserved argument."""
+    args = dict(defaults)
+    effort = (request.get("reasoning") or {}).get("effort")
+    if effort is not None:
+        args |= effort_args(effort)
+    if shows_all_turns(request):
+        args |= ALL_TURNS_ARGS
+    verbosity = request["text"].get("verbosity")
+    if verbosity is not None:
+        args["verbosity"] = verbosity
+    own = request["extra"].get("chat_template_kwargs") or {}
+    for name in RESERVED:
+        if name in own:
+            raise InvalidSampling(f"chat_template_kwargs.{name} cannot be set")
+    return args | own

@@ -1,17 +1,29 @@
-"""A harmony prompt: system message, developer message, conversation, and the turns of this response so far."""
+"""A harmony prompt: system message, developer message, conversation, and the turns of this response so far.
+
+A message is `<|start|>` header `<|message|>` content and a token that ends it:
+
+    <|start|>assistant<|channel|>analysis<|message|>...<|end|>
+    <|start|>assistant to=functions.f<|channel|>commentary json<|message|>{...}<|call|>
+    <|start|>functions.f to=assistant<|channel|>commentary<|message|>...<|end|>
+
+Calls and results name their recipient right after the author, as in the chat template that comes with gpt-oss. The
+package's own renderer names it after the channel since 0.0.10; gpt-oss then tends to write it in both positions
+(vLLM's harmony_utils, `_use_legacy_tool_call_headers`)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from openai_harmony import (
     DeveloperContent,
+    HarmonyError,
     Message,
     ReasoningEffort,
+    RenderOptions,
     Role,
     SystemContent,
     TextContent,
@@ -19,10 +31,22 @@ from openai_harmony import (
     ToolNamespaceConfig,
 )
 
-from workers.engine.harmony_vocabulary import message_ends
+from workers.engine.base import EngineError
+from workers.engine.harmony_vocabulary import (
+    ASSISTANT,
+    CALL,
+    CHANNEL,
+    CONSTRAIN,
+    END,
+    MESSAGE,
+    START,
+    encode,
+    encoding,
+    message_ends,
+    special,
+)
 from workers.engine.output_format import Tool
 from workers.formats.calls.client_tools import ClientTools
-from workers.formats.harmony.encoding import opening, render
 from workers.formats.harmony.messages import BROWSER, PYTHON, head_of, messages_of, without_old_reasoning
 
 Item = Mapping[str, Any]
@@ -161,3 +185,45 @@ def _native(name: str) -> ToolNamespaceConfig:
 def _described(tool: Tool) -> ToolDescription:
     parameters = None if tool.parameters is None else dict(tool.parameters)
     return ToolDescription.new(tool.name, tool.description or "", parameters)
+
+
+def render(messages: Iterable[Message], *, functions: bool) -> list[int]:
+    """The messages' tokens. `functions`: the developer message offers some. Raises EngineError."""
+    return [token for message in messages for token in _message_tokens(message, functions)]
+
+
+def opening() -> list[int]:
+    """The tokens after which the model writes its message."""
+    return [special(START), *encode(ASSISTANT)]
+
+
+def _message_tokens(message: Message, functions: bool) -> list[int]:
+    if message.author.role not in (Role.SYSTEM, Role.DEVELOPER):
+        return _conversation_tokens(message)
+    try:
+        options = RenderOptions(conversation_has_function_tools=functions)
+        tokens: list[int] = encoding().render(message, options)
+    except (HarmonyError, ValueError) as error:
+        raise EngineError(f"harmony cannot render this message: {' '.join(str(error).split())}") from None
+    return tokens
+
+
+def _conversation_tokens(message: Message) -> list[int]:
+    """The tokens of a message of a user, a model or a tool."""
+    role = message.author.role
+    author = message.author.name or role.value
+    recipient = f" to={message.recipient}" if message.recipient else ""
+    head = [special(START), *encode(author + recipient)]
+    if message.channel:
+        head += [special(CHANNEL), *encode(message.channel), *_content_type_tokens(message.content_type)]
+    text = "".join(part.text for part in message.content)
+    last = CALL if role is Role.ASSISTANT and message.recipient else END
+    return [*head, special(MESSAGE), *encode(text), special(last)]
+
+
+def _content_type_tokens(kind: str | None) -> list[int]:
+    """A client may send back what the model wrote: `<|constrain|>json`, whose mark is a token."""
+    if not kind:
+        return []
+    name = kind.removeprefix(CONSTRAIN)
+    return encode(f" {kind}") if name == kind else [*encode(" "), special(CONSTRAIN), *encode(name)]

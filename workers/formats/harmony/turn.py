@@ -18,14 +18,13 @@ from workers.formats.answer import AnswerRules
 from workers.formats.calls.browser import place_of
 from workers.formats.calls.hosted import HostedTools
 from workers.formats.calls.tools import Tools, is_hosted, output_spec_of
-from workers.formats.draft import Draft, Prompt, TurnPlan, check_format
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
 from workers.formats.harmony.messages import FUNCTIONS, Item
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Conversation, Namespace, Preface, continued
 from workers.formats.reasoning import shows_all_turns
 from workers.formats.sampling import sampling_of
-from workers.formats.turn import MessagesOf, PastTurn
+from workers.formats.turn import Draft, MessagesOf, PastTurn, Prompt, TurnPlan, check_format
 
 _CAPABILITIES = Capabilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
 

@@ -23,7 +23,7 @@ from config.logging.context import about
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineDead, EngineError, PromptTooLong
 from workers.formats.builder import plan_turn
-from workers.formats.draft import TurnPlan
+from workers.formats.turn import TurnPlan
 from workers.generation.turns.inputs import Context, Inputs
 from workers.generation.turns.mcp_setup import all_listings, listings_of
 from workers.mcp.sessions import McpSessions

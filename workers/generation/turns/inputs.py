@@ -26,8 +26,7 @@ from app.store.rows import HasContext, PromptSource
 from app.store.sealing import BadSeal, SealedKind, Sealer, unseal_headers
 from workers.engine.base import EngineError
 from workers.formats.builder import build_turn, draft_of, turn_of
-from workers.formats.draft import Draft, TurnPlan
-from workers.formats.turn import Turn
+from workers.formats.turn import Draft, Turn, TurnPlan
 
 T = TypeVar("T")
 Items = Sequence[Json]

@@ -23,9 +23,8 @@ from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, PromptTooLong
 from workers.formats.builder import plan_turn
-from workers.formats.draft import TurnPlan
 from workers.formats.summary import newest_items
-from workers.formats.turn import NOTHING, Parsed, Turn
+from workers.formats.turn import NOTHING, Parsed, Turn, TurnPlan
 from workers.generation.history import EndedTurn
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run

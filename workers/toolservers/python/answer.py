@@ -1,11 +1,42 @@
-"""The answers of an interpreter. Untrusted code can forge them, so they are checked like any other input."""
+"""How one call ended, and the answers of an interpreter.
+
+Untrusted code can forge answers, so they are checked like any other input."""
 
 from __future__ import annotations
 
 import binascii
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+
+class StopReason(Enum):
+    """Why the sandbox stopped a call."""
+
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    CPU = "cpu"
+    OUTPUT = "output"
+    CANCELLED = "cancelled"
+    DIED = "died"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`result` is the value of the last expression as text, `error` a traceback; `images` are PNG in base64."""
+
+    stdout: str = ""
+    stderr: str = ""
+    result: str | None = None
+    error: str | None = None
+    images: tuple[str, ...] = ()
+    killed: StopReason | None = None
+    """Why the call was stopped; None if it ended by itself."""
+    state_lost: bool = False
+    """The interpreter is gone, with every name; the next call gets a fresh one."""
+
 
 MAX_IMAGES = 16
 MAX_IMAGE_BYTES = 3 * 1024 * 1024

@@ -17,11 +17,10 @@ from typing import Any
 
 from config.process import command_of
 from workers.toolservers.python import jail
-from workers.toolservers.python.answer import MAX_IMAGE_BYTES, Answer, AnswerReader
+from workers.toolservers.python.answer import MAX_IMAGE_BYTES, Answer, AnswerReader, Outcome, StopReason
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.jail.cgroups import SandboxCgroup
 from workers.toolservers.python.limits import Limits
-from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.output import NOTE_BYTES, PipeReader, TruncatedOutput, truncate_middle
 from workers.toolservers.python.spec import SandboxSpec
 

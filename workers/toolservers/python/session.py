@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from app.bounds import Bound, BoundReached, Holding
+from workers.toolservers.python.answer import Outcome, StopReason
 from workers.toolservers.python.errors import SandboxError
-from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.sandbox import Sandbox
 from workers.toolservers.python.spec import SandboxSpec
 

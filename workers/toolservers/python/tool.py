@@ -23,9 +23,9 @@ from mcp_types import (
 )
 
 from config.server_kind import PROJECT_META, RENEWED_META
+from workers.toolservers.python.answer import Outcome, StopReason
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.limits import Limits
-from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.output import NOTE_BYTES, truncate_middle
 from workers.toolservers.python.session import SandboxPool, Session
 from workers.toolservers.serving import state_of

@@ -12,7 +12,7 @@ from tests.support.requests import call, message, output, reasoning, stored_requ
 from workers.engine.base import EngineError, InvalidSampling
 from workers.formats.calls.client_tools import client_tools_of
 from workers.formats.chat.messages import messages_of
-from workers.formats.chat.template import template_args_of
+from workers.formats.chat.turn import template_args_of
 
 Item = dict[str, Any]
 

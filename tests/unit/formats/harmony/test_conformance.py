@@ -1,7 +1,7 @@
 """Harmony held against an outside judge: openai/harmony's own tests.
 
 The cases are restated in our own words, each under the name of the judge's test. Prompts are compared with what the
-openai_harmony package renders, or with a text where the package's header order differs (encoding.py says why).
+openai_harmony package renders, or with a text where the package's header order differs (prompt.py says why).
 docs/internals/harmony.md says where Longhaul decides otherwise.
 """
 

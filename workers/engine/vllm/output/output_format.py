@@ -26,7 +26,7 @@ from config.models import ServedModel
 from workers.engine.base import InvalidSampling
 from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.output_format import Decoder, OutputParser, OutputSpec, Structured, Tool, ToolChoice
-from workers.engine.vllm.compat import parsers, tags
+from workers.engine.vllm.compat import parsers
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.grammars import calls, grammar
@@ -87,10 +87,10 @@ class OutputFormats:
         parser, request = make_parser(Start.CLOSED), _request(spec, functions)
         native, can_list, special, barred = None, False, spec.special_tokens, frozenset[int]()
         if parser is not None:
-            special = special or tags.shows_special_tokens(parser, request)
+            special = special or parsers.shows_special_tokens(parser, request)
             if spec.choice is not ToolChoice.NONE:
-                native, can_list = _native(parser, request, spec), tags.can_read_list(parser)
-            barred = tags.implicit_ends(parser) if native is None else barred
+                native, can_list = _native(parser, request, spec), parsers.can_read_list(parser)
+            barred = parsers.implicit_ends(parser) if native is None else barred
         answer, listed = calls.answer_format(native, spec, parts, can_list=can_list)
         tag = None if answer is None else grammar.tag_of(answer)
         changes: dict[str, Any] = {"tools": tools} | ({"tool_choice": ToolChoice.REQUIRED.value} if listed else {})
@@ -192,7 +192,7 @@ def _native(parser: parsers.Parser, request: parsers.ResponsesRequest, spec: Out
     if spec.text_format["type"] != "text" and not spec.forced:
         request = request.model_copy(update={"tool_choice": ToolChoice.REQUIRED.value})
     try:
-        return tags.calls_format(parser, request, enforce=calls.is_enforced(spec))
+        return parsers.calls_format(parser, request, enforce=calls.is_enforced(spec))
     except ValueError as error:  # raised by vLLM for a choice that the parser cannot enforce
         raise InvalidSampling(f"tool_choice: {error_message(error)}") from None
 

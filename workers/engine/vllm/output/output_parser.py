@@ -12,7 +12,7 @@ from openai.types.responses import FunctionTool
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
 from config.models import ServedModel
 from config.settings import ConfigError
-from workers.engine.vllm.compat import parsers, tags
+from workers.engine.vllm.compat import parsers
 from workers.engine.vllm.errors import error_message
 
 _CALL_ID = "[CALL_ID]"
@@ -44,7 +44,7 @@ def _try(parser: type[parsers.Parser], tokenizer: Any, *, calls: bool) -> None:
     request, tokens = parsers.request_of([function], "auto"), tokenizer.encode("a", add_special_tokens=False)
     for listed in (False, True):
         made = parsers.made(parser, tokenizer, [parsers.chat_tool(function)])
-        if not listed or (calls and tags.can_read_list(made)):
+        if not listed or (calls and parsers.can_read_list(made)):
             VllmOutputParser(made, request, (), listed=listed).feed("a", tokens)
 
 
