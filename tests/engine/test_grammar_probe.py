@@ -164,6 +164,12 @@ async def test_every_kind_of_source_gets_its_verdict(probe: GrammarProbe) -> Non
     assert verdicts[1].size > 1000  # what the engine's cache holds of it
 
 
+async def test_a_value_in_a_schema_that_looks_like_a_grammar_is_a_value(probe: GrammarProbe) -> None:
+    for value in ({"type": "grammar"}, {"type": "grammar", "grammar": "no grammar"}):
+        [verdict] = await probe.compile([tag({"const": value})])
+        assert not verdict.refusal
+
+
 async def test_the_threads_of_a_machine_with_many_cores_have_room_beside_the_grammar(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

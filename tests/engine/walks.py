@@ -13,7 +13,8 @@ from app.protocol.events.deltas import CallArguments, CallStart, Delta, Text
 from tests.engine.cases import demo_model
 from workers.engine.output_format import OutputSpec
 from workers.engine.schemas.tags import held
-from workers.engine.vllm.grammars.nodes import nodes_in, texts_of
+from workers.engine.schemas.tags import nodes_in
+from workers.engine.vllm.grammars.calls import texts_of
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser

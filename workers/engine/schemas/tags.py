@@ -42,13 +42,20 @@ def held(node: Any, printed: Printed, known: dict[str, str] | None = None) -> An
     return {"type": "grammar", "grammar": known[key]}
 
 
-def definitions(node: Any) -> Iterator[str]:
+def nodes_in(node: Any) -> Iterator[Json]:
+    """The nodes of a tag, or of a part of it; schemas are not searched."""
+    if isinstance(node, list):
+        for each in node:
+            yield from nodes_in(each)
+    elif isinstance(node, dict):
+        yield node
+        if node.get("type") != "json_schema":
+            yield from nodes_in(list(node.values()))
+
+
+def definitions(tag: Json) -> Iterator[str]:
     """The grammars that a tag has before its schemas are held: those of definitions that callers sent."""
-    if isinstance(node, dict) and node.get("type") == "grammar":
-        yield node["grammar"]
-        return
-    for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        yield from definitions(each)
+    return (node["grammar"] for node in nodes_in(tag) if node.get("type") == "grammar")
 
 
 class _Parameters:

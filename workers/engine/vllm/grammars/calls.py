@@ -11,14 +11,15 @@ to required calls: as a JSON list, which vLLM reads for all models alike. This m
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputSpec, Tool, ToolChoice
+from workers.engine.schemas.tags import nodes_in
 from workers.engine.vllm.grammars import grammar
 from workers.engine.vllm.grammars.grammar import CUSTOM_TITLE, Parts
-from workers.engine.vllm.grammars.nodes import nodes_in, texts_of
 
 _NOT_HELD = "this model's calls cannot be held to a grammar"
 _MARK = re.compile(r"</?(?:\uff5cDSML\uff5c )?[^<>\s=]+[>=]?")
@@ -167,6 +168,13 @@ class _Completion:
         if schema is True and style == "json":
             schema = {"type": "object"}
         return {**node, "json_schema": schema, "excludes": [*self._marks, *_STYLE_MARKS.get(style, ())]}
+
+
+def texts_of(node: Json) -> Iterator[str]:
+    """The literal texts of a node."""
+    for key in ("begin", "end", "value"):
+        found = node.get(key)
+        yield from [found] if isinstance(found, str) else found if isinstance(found, list) else []
 
 
 def _with_tight(node: Json) -> Json:
