@@ -39,7 +39,7 @@ from tests.support.requests import message
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineRequest, InvalidSampling, PromptTooLong
 from workers.formats import builder
-from workers.formats.deltas import merge_deltas
+from workers.formats.answer import merge_deltas
 from workers.formats.turn import Turn, TurnParser
 
 pytestmark = [pytest.mark.vllm, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]

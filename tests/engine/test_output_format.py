@@ -18,10 +18,9 @@ from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputFormat, OutputSpec, Tool, ToolChoice
 from workers.formats import builder
-from workers.formats.answer import AnswerRules
+from workers.formats.answer import AnswerRules, merge_deltas
 from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
-from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Parsed, Turn
 
 pytestmark = pytest.mark.vllm

@@ -16,10 +16,9 @@ from tests.engine.cases import GREEDY, Case, demo_model, new_id
 from workers.engine import make_engine, resolved
 from workers.engine.base import EngineRequest
 from workers.engine.output_format import OutputFormat, OutputSpec, Tool, ToolChoice
-from workers.formats.answer import AnswerRules
+from workers.formats.answer import AnswerRules, merge_deltas
 from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
-from workers.formats.deltas import merge_deltas
 
 pytestmark = pytest.mark.vllm
 package = pytest.mark.asyncio(loop_scope="package")

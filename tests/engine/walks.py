@@ -12,13 +12,11 @@ import numpy
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Text
 from tests.engine.cases import demo_model
 from workers.engine.output_format import OutputSpec
-from workers.engine.schemas.tags import held
-from workers.engine.schemas.tags import nodes_in
+from workers.engine.schemas.tags import held, nodes_in
 from workers.engine.vllm.grammars.calls import texts_of
-from workers.formats.answer import AnswerRules
+from workers.formats.answer import AnswerRules, merge_deltas
 from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
-from workers.formats.deltas import merge_deltas
 
 Json = dict[str, Any]
 

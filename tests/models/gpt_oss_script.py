@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from app.protocol.events.deltas import TurnEnd
@@ -136,7 +136,7 @@ def _answered(request: Json, text: str, answers: list[Json]) -> tuple[list[Json]
     for item in items:
         if item["type"] in HOSTED_CALLS:
             call = calls.pop(0)
-            item["call"] = {**call.as_json(), "result": _result(answers, call.name)}
+            item["call"] = {**asdict(call), "result": _result(answers, call.name)}
         elif "call_id" in item:
             output = _result(answers, f"functions.{item['name']}")
             outputs.append({"type": f"{item['type']}_output", "call_id": item["call_id"], "output": output})

@@ -22,11 +22,10 @@ from workers.toolservers.python import sandbox as sandbox_module
 from workers.toolservers.python import selftest
 from workers.toolservers.python.answer import StopReason
 from workers.toolservers.python.errors import SandboxError
-from workers.toolservers.python.interpreter import default_executable, examine
 from workers.toolservers.python.jail.seccomp import Machine, filter_for
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.sandbox import Sandbox
-from workers.toolservers.python.spec import SandboxSpec
+from workers.toolservers.python.spec import SandboxSpec, default_executable, examine
 
 LONGHAUL = str(Path(sys.executable).with_name("longhaul"))
 

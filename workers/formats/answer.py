@@ -1,11 +1,12 @@
-"""The common part of all formats' parsers: a request's rules for its answer, and the state that those rules need."""
+"""The common part of all formats' parsers: a request's rules for its answer, their state, and joined deltas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from app.protocol.events.deltas import Compacting, Delta, Piece, Text
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.tools import Tools
@@ -72,3 +73,20 @@ class AnswerParser:
         """The tokens that may be committed with the deltas that come out now."""
         settled, self._unsettled = self._unsettled, []
         return settled
+
+
+def merge_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
+    """The same deltas, with neighbours of one kind joined."""
+    merged: list[Delta] = []
+    for delta in deltas:
+        last = merged[-1] if merged else None
+        if isinstance(delta, Text) and isinstance(last, Text):
+            if delta.phase == last.phase:
+                merged[-1] = replace(last, text=last.text + delta.text, logprobs=last.logprobs + delta.logprobs)
+            else:
+                merged.append(delta)
+        elif isinstance(delta, Piece) and isinstance(last, Piece) and type(delta) is type(last):
+            merged[-1] = replace(delta, text=last.text + delta.text)
+        elif not (isinstance(delta, Compacting) and isinstance(last, Compacting)):
+            merged.append(delta)
+    return tuple(merged)

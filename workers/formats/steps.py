@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,20 +21,22 @@ from app.protocol.item_types import (
     APPROVAL_REQUEST,
     APPROVAL_RESPONSE,
     CLIENT_CALLS,
+    CLIENT_OUTPUTS,
     HOSTED_CALLS,
     MCP_CALL,
     MCP_LIST_TOOLS,
+    MESSAGE,
     REASONING,
     SERVER,
     TOOL_SEARCH_CALL,
     TOOL_SEARCH_OUTPUT,
 )
-from app.protocol.local_kinds import LOCAL_CALLS, LOCAL_KINDS
+from app.protocol.local_kinds import LOCAL_CALLS
 from workers.engine.base import InvalidPrompt
 from workers.formats.calls.client_tools import TOOL_SEARCH, ClientTools, loaded_text
 from workers.formats.calls.hosted import NameStyle, ShownCall
 from workers.formats.calls.hosted_formats import result_of, shown_call
-from workers.formats.calls.local_tools import shown_arguments, shown_output
+from workers.formats.calls.local_tools import BY_OUTPUT, shown_arguments, shown_output
 from workers.formats.calls.string_argument import INPUT_ARGUMENT
 from workers.formats.content import Result, text_of
 
@@ -43,6 +45,7 @@ Item = Mapping[str, Any]
 _THOUGHTS = re.compile(r"\s*<((?:\w+:)?think\w*)>(.*?)</\1>\s*", re.DOTALL)
 _DENIED = "The user did not allow this call."
 _ABOUT_APPROVAL = frozenset({APPROVAL_REQUEST, APPROVAL_RESPONSE, MCP_CALL})
+_NOT_SHOWN = frozenset({ADDITIONAL_TOOLS, MCP_LIST_TOOLS, APPROVAL_RESPONSE})
 _CALLS = frozenset({APPROVAL_REQUEST, *CLIENT_CALLS, *HOSTED_CALLS})
 
 
@@ -139,7 +142,6 @@ class _Walk:
     def __init__(self, items: Iterable[Item], style: NameStyle, client: ClientTools) -> None:
         self._style = style
         self._client = client
-        self._leads_to_call = False
         self._names: dict[str, str] = {}
         """Id of a call so far -> name of the client's tool."""
         self._searched: str | None = None
@@ -153,11 +155,23 @@ class _Walk:
                 self._note(item)
 
     def step(self, item: Item, leads_to_call: bool) -> Step | None:
-        maker = _MAKERS.get(item["type"])
-        if maker is None:
-            raise InvalidPrompt(f"this model takes no item of type {item['type']!r}")
-        self._leads_to_call = leads_to_call
-        return maker(self, item)
+        """None: the model is not shown this item."""
+        kind = item["type"]
+        if kind in _NOT_SHOWN:
+            return None
+        if kind == MESSAGE:
+            return Said(item["role"], item["content"], item.get("phase"), leads_to_call)
+        if kind == REASONING:
+            return Thought(text_of(item.get("content") or ()) or text_of(item.get("summary") or ()))
+        if kind == APPROVAL_REQUEST:
+            return self._approval(item)
+        if kind in HOSTED_CALLS:
+            return self._ran(item)
+        if kind in CLIENT_CALLS:
+            return self._called(item, *self._call_of(item))
+        if kind in CLIENT_OUTPUTS:
+            return self._returned(item)
+        raise InvalidPrompt(f"this model takes no item of type {kind!r}")
 
     def _note(self, item: Item) -> None:
         kind = item["type"]
@@ -168,45 +182,31 @@ class _Walk:
         elif item.get("approval_request_id"):
             self._approved[item["approval_request_id"]] = item
 
-    def _said(self, item: Item) -> Step:
-        return Said(item["role"], item["content"], item.get("phase"), self._leads_to_call)
-
-    def _thought(self, item: Item) -> Step:
-        return Thought(text_of(item.get("content") or ()) or text_of(item.get("summary") or ()))
-
-    def _function_call(self, item: Item) -> Step:
-        return self._called(item, self._client.called_name(item), item["arguments"])
-
-    def _custom_call(self, item: Item) -> Step:
-        arguments = json.dumps({INPUT_ARGUMENT: item["input"]}, ensure_ascii=False)
-        return self._called(item, self._client.called_name(item), arguments)
-
-    def _search(self, item: Item) -> Step:
-        arguments = json.dumps(item["arguments"], ensure_ascii=False)
-        if item.get("execution") == SERVER:
-            self._searched = item["id"]
-            return Called(item["id"], TOOL_SEARCH, arguments)
-        return self._called(item, TOOL_SEARCH, arguments)
-
-    def _local_call(self, item: Item) -> Step:
-        return self._called(item, LOCAL_CALLS[item["type"]].function, shown_arguments(item))
-
-    def _local_output(self, item: Item) -> Step:
-        return self._returned(item, shown_output(item))
+    def _call_of(self, item: Item) -> tuple[str, str]:
+        """The name and the arguments of a client's tool, as the model would have written them."""
+        kind = item["type"]
+        if kind in LOCAL_CALLS:
+            return LOCAL_CALLS[kind].function, shown_arguments(item)
+        if kind == "function_call":
+            return self._client.called_name(item), item["arguments"]
+        if kind == TOOL_SEARCH_CALL:
+            return TOOL_SEARCH, json.dumps(item["arguments"], ensure_ascii=False)
+        return self._client.called_name(item), json.dumps({INPUT_ARGUMENT: item["input"]}, ensure_ascii=False)
 
     def _called(self, item: Item, name: str, arguments: str) -> Step:
+        if item.get("execution") == SERVER:
+            self._searched = item["id"]
+            return Called(item["id"], name, arguments)
         self._names[item["call_id"]] = name
         return Called(item["call_id"], name, arguments)
 
-    def _output(self, item: Item) -> Step:
-        return self._returned(item, item["output"])
-
-    def _found(self, item: Item) -> Step:
-        if item.get("execution") == SERVER:
-            return Returned(self._searched or item["id"], TOOL_SEARCH, loaded_text(item, self._client))
-        return self._returned(item, loaded_text(item, self._client))
-
-    def _returned(self, item: Item, output: Result) -> Step:
+    def _returned(self, item: Item) -> Step:
+        if item["type"] == TOOL_SEARCH_OUTPUT:
+            output: Result = loaded_text(item, self._client)
+            if item.get("execution") == SERVER:
+                return Returned(self._searched or item["id"], TOOL_SEARCH, output)
+        else:
+            output = shown_output(item) if item["type"] in BY_OUTPUT else item["output"]
         call_id = item.get("call_id")
         if call_id is None:  # nothing called for it
             return Returned(item["id"], self._client.called_name(item), output)
@@ -226,25 +226,3 @@ class _Walk:
         else:
             return None
         return Ran(item["id"], shown_call({**item, "type": MCP_CALL}, self._style), result, None)
-
-    def _nothing(self, item: Item) -> None:
-        """The model is not shown this item."""
-
-
-_MAKERS: Mapping[str, Callable[[_Walk, Item], Step | None]] = {
-    "message": _Walk._said,
-    REASONING: _Walk._thought,
-    "function_call": _Walk._function_call,
-    "custom_tool_call": _Walk._custom_call,
-    "function_call_output": _Walk._output,
-    "custom_tool_call_output": _Walk._output,
-    TOOL_SEARCH_CALL: _Walk._search,
-    TOOL_SEARCH_OUTPUT: _Walk._found,
-    ADDITIONAL_TOOLS: _Walk._nothing,
-    **dict.fromkeys(LOCAL_CALLS, _Walk._local_call),
-    **dict.fromkeys((kind.output_type for kind in LOCAL_KINDS), _Walk._local_output),
-    **dict.fromkeys(HOSTED_CALLS, _Walk._ran),
-    MCP_LIST_TOOLS: _Walk._nothing,
-    APPROVAL_REQUEST: _Walk._approval,
-    APPROVAL_RESPONSE: _Walk._nothing,
-}

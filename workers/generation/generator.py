@@ -11,6 +11,7 @@ from app.protocol.include import ENCRYPTED_REASONING
 from app.protocol.tasks import COMPACT, COUNT
 from app.protocol.usage import Usage
 from app.store.database import Database
+from app.store.sealing import SealedKind
 from config.models import ServedModel
 from workers.engine.base import Engine
 from workers.formats.turn import Parsed
@@ -62,7 +63,7 @@ class Generator:
         answered = {call["kind"] for call in run.history.results.values()}
         run.toolbox = self.mcp_sessions.toolbox(request, secrets, images=self.model.images, answered=answered)
         if ENCRYPTED_REASONING in request["include"]:
-            run.stream.seal_reasoning(await self.inputs.reasoning_seal(run.row.project))
+            run.stream.seal_reasoning(await self.inputs.seal(run.row.project, SealedKind.REASONING))
         writer = ChunkWriter(self.journal, run, self.clock)
         if request.get("task") == COUNT:
             return await self._count(run, writer, context)

@@ -13,7 +13,7 @@ So a call with a result is never made twice. A call without a result behind an "
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.protocol.events.chunk import Chunk
@@ -41,14 +41,14 @@ class EndedTurn:
             "end": {
                 "items": [self.start, self.stop],
                 "usage": self.usage.counts(),
-                "calls": {str(index): call.as_json() for index, call in self.calls.items()},
+                "calls": {str(index): asdict(call) for index, call in self.calls.items()},
             }
         }
 
     @classmethod
     def from_step(cls, end: Json, tokens: tuple[int, ...]) -> EndedTurn:
         start, stop = end["items"]
-        calls = {int(index): HostedCall.from_json(call) for index, call in end["calls"].items()}
+        calls = {int(index): HostedCall(**call) for index, call in end["calls"].items()}
         return cls(tokens, start, stop, Usage(**end["usage"]), calls)
 
 
@@ -123,7 +123,7 @@ class History:
 
     def add_result(self, index: int, call: HostedCall, result: Any, sources: Json) -> Json:
         """Records the result of a call; returns the step for the log."""
-        answered = {**call.as_json(), "turn": len(self.turns), "result": result}
+        answered = {**asdict(call), "turn": len(self.turns), "result": result}
         self.results[index] = {**answered, "sources": sources} if sources else answered
         return {"result": {"index": index, "call": self.results[index]}}
 

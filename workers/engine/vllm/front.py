@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -129,7 +129,7 @@ class FrontedEngine(ABC):
         made = await front.formats.output_format(spec)
         if made.structured is None:
             return made
-        return made.with_grammar(await grammar.tried(made.structured, front.probe))
+        return replace(made, structured=await grammar.tried(made.structured, front.probe))
 
     async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
         probe, size = self.front.probe, grammar.size_of(spec)
@@ -175,19 +175,19 @@ def started_probe(config: Any) -> GrammarProbe:
 
 def front_of(model: ServedModel, llm: processes.AsyncLLM | NoEngine, probe: GrammarProbe) -> Front:
     """Raises ConfigError if a parser does not fit, and whatever a template raises."""
-    tokenizer, model_config = processes.tokenizer(llm), processes.model_config_of(llm)
+    rendering = Rendering(
+        llm,
+        model.chat_template_args,
+        first_shaping(model.tool_parser),
+        images=model.images,
+        by_url=model.upstream is not None,
+        proof=model.proof,
+    )
+    tokenizer, model_config = rendering.tokenizer, processes.model_config_of(llm)
     end_tokens = configuration.end_token_ids(model_config, tokenizer)
-    start = first_shaping(model.tool_parser)
     return Front(
-        context_length=processes.context_length(llm),
-        rendering=Rendering(
-            llm,
-            model.chat_template_args,
-            start,
-            images=model.images,
-            by_url=model.upstream is not None,
-            proof=model.proof,
-        ),
+        context_length=rendering.context_length,
+        rendering=rendering,
         formats=OutputFormats(model, tokenizer, end_tokens, model_config, probe),
         logprobs=LogprobReader(tokenizer),
         probe=probe,

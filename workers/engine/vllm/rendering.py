@@ -67,7 +67,8 @@ class Rendering:
         returned, if it was called already. `by_url`: a prompt's `media` are ImagesByUrl."""
         self._by_url = by_url
         self._renderer = renderer.ChatRenderer(llm)
-        self._tokenizer = self._renderer.tokenizer
+        self.tokenizer = self._renderer.tokenizer
+        self.context_length = self._renderer.context_length
         self._template_args = template_args
         with renderer.quiet():
             self.proof = proof or proven(self._text, start, images=images)
@@ -152,7 +153,7 @@ class Rendering:
         has_images: bool,
     ) -> Any:
         if large:
-            await asyncio.to_thread(check_length, _shown_texts(messages), self._count, self._renderer.context_length)
+            await asyncio.to_thread(check_length, _shown_texts(messages), self._count, self.context_length)
         plain = partial(self._with_text_as_text, messages, args, has_images=has_images)
         shown, args, encode = await asyncio.to_thread(plain)
         own = await asyncio.to_thread(list, map(partial(_own, cache_salt=cache_salt), shown))
@@ -164,7 +165,7 @@ class Rendering:
         parts = [part for message in messages for part in _image_parts(message)]
         shown = [{"type": "image_url", "url": part["image_url"]["url"], "uuid": part.get("uuid")} for part in parts]
         text = self._renderer.text(copy.deepcopy(list(messages)), args)
-        return ImagesByUrl(self._tokenizer.encode(text, add_special_tokens=False), shown)
+        return ImagesByUrl(self.tokenizer.encode(text, add_special_tokens=False), shown)
 
     def _with_text_as_text(
         self, messages: Sequence[Message], args: Mapping[str, Any], *, has_images: bool
@@ -181,7 +182,7 @@ class Rendering:
         return shown, shown_args, None if is_plain or hidden is None else marks.encode
 
     def _count(self, text: str) -> int:
-        return len(self._tokenizer.encode(text, add_special_tokens=False))
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
 
 
 def _own(message: Message, cache_salt: str | None = None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
@@ -70,13 +70,6 @@ class HostedCall:
     @classmethod
     def of(cls, tool: HostedTool, arguments: str) -> HostedCall:
         return cls(tool.name, arguments, tool.kind, tool.server_label, tool.tool)
-
-    def as_json(self) -> Json:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> HostedCall:
-        return cls(**value)
 
 
 HostedTools = Mapping[str, HostedTool]

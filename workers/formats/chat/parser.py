@@ -18,10 +18,9 @@ from dataclasses import replace
 from app.protocol.events.deltas import CallArguments, Delta, Reasoning, Text
 from app.protocol.types import Json
 from workers.engine.output_format import OutputFormat
-from workers.formats.answer import AnswerParser, AnswerRules
+from workers.formats.answer import AnswerParser, AnswerRules, merge_deltas
 from workers.formats.calls.router import CallRouter
 from workers.formats.chat.trim import Trim
-from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Parsed
 
 _NOTHING = Parsed()

@@ -28,12 +28,11 @@ from typing import Literal
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
 from app.protocol.types import Json
 from workers.engine.harmony_vocabulary import ASSISTANT, COMMENTARY, FINAL
-from workers.formats.answer import AnswerParser, AnswerRules
+from workers.formats.answer import AnswerParser, AnswerRules, merge_deltas
 from workers.formats.calls.hosted import NameStyle, OpenCall
 from workers.formats.calls.hosted_formats import open_hosted_call
 from workers.formats.calls.mcp import unknown_tool
 from workers.formats.calls.router import CallRouter
-from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.messages import FUNCTIONS
 from workers.formats.harmony.reader import Content, HarmonyReader, Header, MessagePart
 from workers.formats.turn import Parsed

@@ -15,6 +15,7 @@ from app.protocol.tasks import COMPACT
 from app.protocol.types import Json
 from app.protocol.unsealing import is_kept
 from app.protocol.usage import Usage
+from app.store.sealing import SealedKind
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineError
 from workers.formats.builder import build_turn, plan_turn
@@ -66,7 +67,7 @@ class Compaction:
 
         Raises Fenced, EngineDead and EngineError.
         """
-        seal = await self.inputs.summary_seal(self.run.row.project)
+        seal = await self.inputs.seal(self.run.row.project, SealedKind.COMPACTION)
         if not self.is_begun():
             self.writer.buffer(Parsed((CompactionStart(),)))
         generated = await self.generator.generate(turn)
@@ -98,7 +99,7 @@ class Compaction:
         self.run.history.end_compaction(ended)
 
     async def compacted(self, items: Sequence[Json]) -> list[Json]:
-        """The items after the compaction: its summary instead of all but the newest. Raises UnreadableItem."""
+        """The items after the compaction: its summary instead of all but the newest. Raises InvalidPrompt."""
         ended, newest = self.run.history.compaction, newest_items(items)
         assert ended is not None
         summaries = [self.run.stream.response["output"][ended.index]]

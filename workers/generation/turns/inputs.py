@@ -24,13 +24,15 @@ from app.store.database import Database, retry_until_available
 from app.store.keys import SharedSealer
 from app.store.rows import HasContext, PromptSource
 from app.store.sealing import BadSeal, SealedKind, Sealer, unseal_headers
-from workers.engine.base import EngineError
+from workers.engine.base import EngineError, InvalidPrompt
 from workers.formats.builder import build_turn, draft_of, turn_of
 from workers.formats.turn import Draft, Turn, TurnPlan
 
 T = TypeVar("T")
 Items = Sequence[Json]
 Prepare = Callable[[Items], Awaitable[Items]]
+_KEY_LOST = "the deployment's key was lost"
+"""The API could open, or sealed, what cannot be decrypted here."""
 
 
 class ContextLost(EngineError):
@@ -56,22 +58,6 @@ class UnreadableRequest(EngineError):
 
     def __init__(self) -> None:
         super().__init__("the stored request cannot be read")
-
-
-class UnreadableItem(EngineError):
-    """The API could open this item; since then the deployment lost its key."""
-
-    code = "invalid_prompt"
-
-    def __init__(self) -> None:
-        super().__init__("an item's 'encrypted_content' cannot be decrypted: the deployment's key was lost")
-
-
-class UnreadableHeaders(EngineError):
-    """The API sealed these headers; since then the deployment lost its key."""
-
-    def __init__(self) -> None:
-        super().__init__("the 'headers' of a tool cannot be decrypted: the deployment's key was lost")
 
 
 class Inputs:
@@ -115,13 +101,13 @@ class Inputs:
         return size
 
     async def unseal(self, project: str, items: list[Json]) -> list[Json]:
-        """The project's items with their encrypted content in plain text. Raises UnreadableItem."""
+        """The project's items with their encrypted content in plain text. Raises InvalidPrompt."""
         sealer = await self._project_sealer(project)
         reasoning, summaries = (partial(sealer.unseal, kind) for kind in (SealedKind.REASONING, SealedKind.COMPACTION))
         try:
             return await off_loop(partial(unsealed, items, reasoning, summaries), items=item_count(items))
         except BadSeal:
-            raise UnreadableItem from None
+            raise InvalidPrompt("an item's 'encrypted_content' cannot be decrypted: " + _KEY_LOST) from None
 
     async def prompt(self, project: str, sealed: bytes) -> PromptSource:
         """The project's prompt that is to be counted, from what Redis had. Raises UnreadableRequest."""
@@ -137,22 +123,18 @@ class Inputs:
             raise UnreadableRequest from None
 
     async def secrets(self, project: str, request: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-        """The HTTP headers that the request brought for MCP servers, by server label. Raises UnreadableHeaders."""
+        """The HTTP headers that the request brought for MCP servers, by server label. Raises EngineError."""
         if not (sealed := request.get("secrets")):
             return {}
         sealer = await self._project_sealer(project)
         try:
             return {label: unseal_headers(sealer, token) for label, token in sealed.items()}
         except BadSeal:
-            raise UnreadableHeaders from None
+            raise EngineError("the 'headers' of a tool cannot be decrypted: " + _KEY_LOST) from None
 
-    async def summary_seal(self, project: str) -> Callable[[str], str]:
-        """Seals the summary of a compaction."""
-        return partial((await self._project_sealer(project)).seal, SealedKind.COMPACTION)
-
-    async def reasoning_seal(self, project: str) -> Callable[[str], str]:
-        """Seals reasoning text, for requests that want it encrypted."""
-        return partial((await self._project_sealer(project)).seal, SealedKind.REASONING)
+    async def seal(self, project: str, kind: SealedKind) -> Callable[[str], str]:
+        """Seals texts of this kind for the project."""
+        return partial((await self._project_sealer(project)).seal, kind)
 
     async def _project_sealer(self, project: str) -> Sealer:
         return await retry_until_available(lambda: self._sealer.get(project))
@@ -197,7 +179,7 @@ class Context:
         compaction, and then its input, all in plain text.
 
         They are for `work` alone: while it runs, their bytes count as held. Waits until they may be read. Raises
-        ContextLost, ContextTooLong, UnreadableItem, and what `work` raises.
+        ContextLost, ContextTooLong, InvalidPrompt, and what `work` raises.
         """
         if self._kept is not None:
             return await work(self._kept)

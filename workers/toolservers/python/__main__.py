@@ -9,12 +9,11 @@ import sys
 
 from workers.toolservers.python import selftest
 from workers.toolservers.python.errors import SandboxError
-from workers.toolservers.python.interpreter import examine
 from workers.toolservers.python.jail.cgroups import delegated
 from workers.toolservers.python.jail.seccomp import Machine, filter_for
 from workers.toolservers.python.session import SandboxPool
 from workers.toolservers.python.settings import PythonSettings
-from workers.toolservers.python.spec import SandboxSpec
+from workers.toolservers.python.spec import SandboxSpec, examine
 from workers.toolservers.python.tool import make_server
 from workers.toolservers.serving import run, serve
 

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from workers.toolservers.python.interpreter import default_executable
 from workers.toolservers.python.limits import Limits
+from workers.toolservers.python.spec import default_executable
 from workers.toolservers.settings import Port, Seconds, ServerSettings
 
 

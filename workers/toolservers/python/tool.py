@@ -47,7 +47,7 @@ INPUT = {
     "additionalProperties": False,
 }
 _TEXT_OR_NULL = {"type": ["string", "null"]}
-OUTPUT = {
+OUTPUT: dict[str, Any] = {
     "type": "object",
     "properties": {
         "stdout": {"type": "string"},
@@ -57,8 +57,8 @@ OUTPUT = {
         "killed": {"enum": [None, *(ending.value for ending in StopReason)]},
         "state_lost": {"type": "boolean", "description": "The interpreter is gone; the next call gets a fresh one."},
     },
-    "required": ["stdout", "stderr", "result", "error", "killed", "state_lost"],
 }
+OUTPUT["required"] = list(OUTPUT["properties"])
 TOOL = Tool(
     name=NAME,
     description="Runs Python code and returns what it printed, the last expression's value, or its traceback.",
@@ -136,14 +136,8 @@ def result_of(outcome: Outcome, fresh: bool, limits: Limits) -> CallToolResult:
 
 
 def _fields(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "stdout": outcome.stdout,
-        "stderr": outcome.stderr,
-        "result": outcome.result,
-        "error": outcome.error,
-        "killed": outcome.killed.value if outcome.killed else None,
-        "state_lost": outcome.state_lost,
-    }
+    fields = {name: getattr(outcome, name) for name in OUTPUT["properties"]}
+    return {**fields, "killed": outcome.killed.value if outcome.killed else None}
 
 
 def _join(parts: list[str]) -> str:

@@ -19,9 +19,9 @@ from app.protocol.events.deltas import (
     Reasoning,
     Text,
 )
+from workers.formats.answer import merge_deltas
 from workers.formats.calls.router import CallableTools, CallRouter
 from workers.formats.calls.string_argument import StringArgumentReader
-from workers.formats.deltas import merge_deltas
 
 
 def read(arguments: str, cuts: list[int]) -> str:

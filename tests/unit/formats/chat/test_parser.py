@@ -22,10 +22,9 @@ from app.protocol.events.deltas import (
 from tests.support.scripted.output_format import ScriptedOutputFormat, logprob_of
 from tests.support.scripted.script import END, marked_tokens
 from workers.engine.output_format import OutputSpec, ToolChoice
-from workers.formats.answer import AnswerRules
+from workers.formats.answer import AnswerRules, merge_deltas
 from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
-from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Parsed
 
 CALLING = ScriptedOutputFormat(OutputSpec(choice=ToolChoice.AUTO))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
+from workers.formats.answer import merge_deltas
 from workers.formats.chat.trim import Trim
-from workers.formats.deltas import merge_deltas
 
 
 def call(name: str, arguments: str) -> list[Delta]:

@@ -10,10 +10,9 @@ from app.protocol.types import Json
 from config.server_kind import ServerKind
 from tests.support.requests import call
 from workers.engine import harmony_vocabulary as harmony
-from workers.formats.answer import AnswerRules
+from workers.formats.answer import AnswerRules, merge_deltas
 from workers.formats.calls.hosted import HostedTool
 from workers.formats.calls.router import CallableTools
-from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.turn import Parsed
 

@@ -32,10 +32,9 @@ from app.protocol.hosted_kinds import WEB_SEARCH
 from tests.support.deltas import fed
 from tests.unit.formats.harmony.cases import DOTTED, RULES, parsed, parser, tokens_of, whole
 from workers.engine import harmony_vocabulary as harmony
-from workers.formats.answer import AnswerRules
+from workers.formats.answer import AnswerRules, merge_deltas
 from workers.formats.calls.client_tools import ClientName
 from workers.formats.calls.router import CallableTools
-from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.reader import messages_in
 from workers.formats.turn import Parsed

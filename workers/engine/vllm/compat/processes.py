@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from vllm import AsyncEngineArgs
 from vllm.config import ModelConfig, VllmConfig
@@ -58,15 +57,6 @@ def unfinished(llm: AsyncLLM) -> int:
 
 def model_config_of(llm: AsyncLLM | NoEngine) -> ModelConfig:
     return llm.model_config
-
-
-def tokenizer(llm: AsyncLLM | NoEngine) -> Any:
-    return llm.renderer.get_tokenizer()
-
-
-def context_length(llm: AsyncLLM | NoEngine) -> int:
-    """Tokens."""
-    return int(llm.model_config.max_model_len)
 
 
 def requests_at_once(llm: AsyncLLM) -> int:

@@ -55,7 +55,8 @@ def _answer(spec: OutputSpec, content: Json | None, parts: Parts) -> Json:
     last = [_tag(begin, text, _LAST) for begin, text in calls]
     if not spec.forced:
         last += _finals(content)
-    return _sequence(_star(_sequence(_either(between), _const(_NEXT))), _either(last))
+    before = {"type": "star", "content": _sequence(_either(between), {"type": "const_string", "value": _NEXT})}
+    return _sequence(before, _either(last))
 
 
 def _is_held(spec: OutputSpec, tool: Tool, parts: Parts) -> bool:
@@ -90,11 +91,3 @@ def _sequence(*elements: Json) -> Json:
 
 def _either(elements: list[Json]) -> Json:
     return {"type": "or", "elements": elements} if len(elements) > 1 else elements[0]
-
-
-def _star(content: Json) -> Json:
-    return {"type": "star", "content": content}
-
-
-def _const(value: str) -> Json:
-    return {"type": "const_string", "value": value}

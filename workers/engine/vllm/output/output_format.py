@@ -11,7 +11,7 @@ required or named call, a strict function, a custom tool's grammar, or a choice 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -97,7 +97,7 @@ class OutputFormats:
         if tag is not None:
             changes["structured_outputs"] = StructuredOutputsParams(structural_tag=tag)
         return VllmOutputFormat(
-            parser=make_parser,
+            make_parser=make_parser,
             thoughts=thoughts,
             request=request.model_copy(update=changes),
             structured=None
@@ -124,39 +124,22 @@ class OutputFormats:
         return parsers.made(parser, self._tokenizer, tools, args, self._model_config)
 
 
+@dataclass(frozen=True, slots=True)
 class VllmOutputFormat:
     """See `workers.engine.output_format.OutputFormat`."""
 
-    def __init__(
-        self,
-        *,
-        parser: Callable[[Start | None], parsers.Parser | None],
-        thoughts: Thoughts | None,
-        request: parsers.ResponsesRequest,
-        structured: Structured | None,
-        tokenizer: Any,
-        end_tokens: frozenset[int],
-        markers: frozenset[int],
-        special: bool,
-        listed: bool,
-    ) -> None:
-        self._parser = parser
-        self.thoughts = thoughts
-        self._request = request
-        self._tokenizer = tokenizer
-        self.structured: Structured | None = structured
-        self.end_tokens = end_tokens
-        self.markers = markers
-        self._special = special
-        self.listed = listed
-
-    def with_grammar(self, structured: Structured) -> VllmOutputFormat:
-        made = copy(self)
-        made.structured = structured
-        return made
+    make_parser: Callable[[Start | None], parsers.Parser | None]
+    thoughts: Thoughts | None
+    request: parsers.ResponsesRequest
+    structured: Structured | None
+    tokenizer: Any
+    end_tokens: frozenset[int]
+    markers: frozenset[int]
+    special: bool
+    listed: bool
 
     def decoder(self) -> Decoder:
-        return VllmDecoder(self._tokenizer, special=self._special)
+        return VllmDecoder(self.tokenizer, special=self.special)
 
     def parser(self, prompt: Sequence[int]) -> OutputParser:
         thoughts = self.thoughts
@@ -167,12 +150,12 @@ class VllmOutputFormat:
         return FreeParser(thoughts, made) if start is Start.FREE else made(start)
 
     def _started(self, start: Start | None, prompt: Sequence[int]) -> OutputParser:
-        parser = self._parser(start)
+        parser = self.make_parser(start)
         if parser is None:
             return PlainParser()
         known = prompt if start is None or self.thoughts is None else self.thoughts.prompt(start)
         # a copy: one format serves several responses, and parsers may write into their request
-        return VllmOutputParser(parser, self._request.model_copy(), known, listed=self.listed)
+        return VllmOutputParser(parser, self.request.model_copy(), known, listed=self.listed)
 
 
 def _request(spec: OutputSpec, functions: Sequence[FunctionTool]) -> parsers.ResponsesRequest:
