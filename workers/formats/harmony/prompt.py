@@ -47,7 +47,7 @@ from workers.engine.harmony_vocabulary import (
 )
 from workers.engine.output_format import Tool
 from workers.formats.calls.client_tools import ClientTools
-from workers.formats.harmony.messages import BROWSER, PYTHON, head_of, messages_of, without_old_reasoning
+from workers.formats.harmony.messages import FUNCTIONS, head_of, messages_of, without_old_reasoning
 
 Item = Mapping[str, Any]
 
@@ -60,31 +60,6 @@ EFFORTS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Namespace:
-    """The tools of an MCP server, under its label."""
-
-    label: str
-    description: str | None
-    tools: tuple[Tool, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerFormat:
-    """The JSON schema of an answer, as the model reads it."""
-
-    name: str
-    description: str | None
-    schema: Mapping[str, Any]
-
-    @property
-    def section(self) -> str:
-        """The end of a developer message (OpenAI's harmony guide, "Structured output")."""
-        about = f"// {self.description}\n" if self.description else ""
-        schema = json.dumps(self.schema, ensure_ascii=False, separators=(",", ":"))
-        return f"# Response Formats\n\n## {self.name}\n\n{about}{schema}"
-
-
-@dataclass(frozen=True, slots=True)
 class Preface:
     """The prompt before the conversation."""
 
@@ -93,11 +68,12 @@ class Preface:
     effort: str | None = None
     identity: str | None = None
     instructions: str | None = None
-    functions: tuple[Tool, ...] = ()
-    python: bool = False
-    browser: bool = False
-    servers: tuple[Namespace, ...] = ()
-    answer: AnswerFormat | None = None
+    native: Sequence[ToolNamespaceConfig] = ()
+    """The tools that the models were trained with, in exactly those words."""
+    tools: Sequence[ToolNamespaceConfig] = ()
+    """The client's functions, and the tools of MCP servers under their labels."""
+    answer: str | None = None
+    """The schema of the answer, as a section of the developer message."""
 
     @property
     def system(self) -> Message:
@@ -107,33 +83,27 @@ class Preface:
             content = content.with_model_identity(self.identity)
         if self.effort is not None:
             content = content.with_reasoning_effort(EFFORTS[self.effort])
-        if self.python:
-            content = content.with_tools(_native(PYTHON))
-        if self.browser:
-            content = content.with_tools(_native(BROWSER))
+        for tools in self.native:
+            content = content.with_tools(tools)
         return Message.from_role_and_content(Role.SYSTEM, content)
 
     def developer(self, instructions: str | None) -> list[Message]:
         """The developer message; none if it would be empty."""
         contents: list[Any] = []
-        if instructions or self.functions or self.servers:
-            contents.append(self._instructions_and_tools(instructions))
+        if instructions or self.tools:
+            content = DeveloperContent.new()
+            if instructions:
+                content = content.with_instructions(instructions)
+            for tools in self.tools:
+                content = content.with_tools(tools)
+            contents.append(content)
         if self.answer is not None:
-            contents.append(TextContent(text="\n\n" * len(contents) + self.answer.section))
+            contents.append(TextContent(text="\n\n" * len(contents) + self.answer))
         return [Message.from_role_and_contents(Role.DEVELOPER, contents)] if contents else []
 
-    def _instructions_and_tools(self, instructions: str | None) -> DeveloperContent:
-        content = DeveloperContent.new()
-        if instructions:
-            content = content.with_instructions(instructions)
-        if self.functions:
-            content = content.with_function_tools([_described(tool) for tool in self.functions])
-        for server in self.servers:
-            tools = [_described(tool) for tool in server.tools]
-            content = content.with_tools(
-                ToolNamespaceConfig(name=server.label, description=server.description, tools=tools)
-            )
-        return content
+    @property
+    def has_functions(self) -> bool:
+        return any(tools.name == FUNCTIONS.rstrip(".") for tools in self.tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +134,7 @@ class Conversation:
 
     def tokens(self) -> list[int]:
         """The prompt, up to the model's own turn. Raises EngineError."""
-        return [*render(self.messages, functions=bool(self.preface.functions)), *opening()]
+        return [*render(self.messages, functions=self.preface.has_functions), *opening()]
 
 
 def continued(tokens: Sequence[int], results: Sequence[Message]) -> list[int]:
@@ -177,14 +147,22 @@ def continued(tokens: Sequence[int], results: Sequence[Message]) -> list[int]:
     return [*whole, *render(results, functions=False), *opening()]
 
 
-def _native(name: str) -> ToolNamespaceConfig:
-    """A tool that the models were trained with, in exactly those words."""
-    return ToolNamespaceConfig.python() if name == PYTHON else ToolNamespaceConfig.browser()
+def namespace(name: str, description: str | None, tools: Iterable[Tool]) -> ToolNamespaceConfig:
+    """Tools as a developer message describes them."""
+    described = [
+        ToolDescription.new(
+            tool.name, tool.description or "", None if tool.parameters is None else dict(tool.parameters)
+        )
+        for tool in tools
+    ]
+    return ToolNamespaceConfig(name=name, description=description, tools=described)
 
 
-def _described(tool: Tool) -> ToolDescription:
-    parameters = None if tool.parameters is None else dict(tool.parameters)
-    return ToolDescription.new(tool.name, tool.description or "", parameters)
+def response_format(name: str, description: str | None, schema: Mapping[str, Any]) -> str:
+    """The schema of an answer, as the model reads it (OpenAI's harmony guide, "Structured output")."""
+    about = f"// {description}\n" if description else ""
+    schema_text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    return f"# Response Formats\n\n## {name}\n\n{about}{schema_text}"
 
 
 def render(messages: Iterable[Message], *, functions: bool) -> list[int]:

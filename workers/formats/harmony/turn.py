@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from openai_harmony import ToolNamespaceConfig
+
 from app.heavy import off_loop
 from app.protocol.requests.capabilities import Capabilities
 from app.sizes import is_large, item_count, json_size
@@ -21,12 +23,13 @@ from workers.formats.calls.tools import Tools, is_hosted, output_spec_of
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
 from workers.formats.harmony.messages import FUNCTIONS, Item
 from workers.formats.harmony.parser import HarmonyParser
-from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Conversation, Namespace, Preface, continued
+from workers.formats.harmony.prompt import EFFORTS, Conversation, Preface, continued, namespace, response_format
 from workers.formats.reasoning import shows_all_turns
 from workers.formats.sampling import sampling_of
 from workers.formats.turn import Draft, MessagesOf, PastTurn, Prompt, TurnPlan, check_format
 
 _CAPABILITIES = Capabilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
+_NATIVE = {"python": ToolNamespaceConfig.python, "browser": ToolNamespaceConfig.browser}
 
 
 async def harmony_draft(plan: TurnPlan) -> Draft:
@@ -74,15 +77,15 @@ def _preface(plan: TurnPlan, tools: Sequence[Tool]) -> Preface:
     args = _args_of(request, plan.model)
     hosted_tools = [tool for tool in tools if is_hosted(tool, hosted)]
     kinds = {hosted[tool.name].kind for tool in hosted_tools}
+    own = [tool for tool in tools if not is_hosted(tool, hosted)]
+    functions = [namespace(FUNCTIONS.rstrip("."), None, own)] if own else []
     return Preface(
         created_at=plan.created_at,
         effort=_effort(args.get("reasoning_effort")),
         identity=args.get("model_identity"),
         instructions=_instructions(request, browser="browser" in kinds),
-        functions=tuple(tool for tool in tools if not is_hosted(tool, hosted)),
-        python="python" in kinds,
-        browser="browser" in kinds,
-        servers=_servers(request, hosted_tools, hosted),
+        native=[made() for kind, made in _NATIVE.items() if kind in kinds],
+        tools=[*functions, *_servers(request, hosted_tools, hosted)],
         answer=_answer(request["text"]["format"]),
     )
 
@@ -107,7 +110,7 @@ def _effort(effort: Any) -> str | None:
     raise InvalidSampling(f"reasoning.effort: this model knows {', '.join(EFFORTS)}, and not {effort!r}")
 
 
-def _servers(request: Mapping[str, Any], tools: Iterable[Tool], hosted: HostedTools) -> tuple[Namespace, ...]:
+def _servers(request: Mapping[str, Any], tools: Iterable[Tool], hosted: HostedTools) -> list[Any]:
     """The tools of MCP servers under their labels, by their own names."""
     about = {spec["server_label"]: spec.get("server_description") for spec in request["tools"] if spec["type"] == "mcp"}
     found: dict[str, list[Tool]] = {}
@@ -115,13 +118,13 @@ def _servers(request: Mapping[str, Any], tools: Iterable[Tool], hosted: HostedTo
         hosted_tool = hosted[tool.name]
         if hosted_tool.kind == "mcp":
             found.setdefault(hosted_tool.server_label or "", []).append(replace(tool, name=hosted_tool.tool))
-    return tuple(Namespace(label, about.get(label), tuple(listed)) for label, listed in found.items())
+    return [namespace(label, about.get(label), listed) for label, listed in found.items()]
 
 
-def _answer(spec: Mapping[str, Any]) -> AnswerFormat | None:
+def _answer(spec: Mapping[str, Any]) -> str | None:
     if spec["type"] != "json_schema":
         return None
-    return AnswerFormat(spec["name"], spec.get("description"), spec["schema"])
+    return response_format(spec["name"], spec.get("description"), spec["schema"])
 
 
 def _output_spec(request: Mapping[str, Any], tools: Tools) -> OutputSpec:

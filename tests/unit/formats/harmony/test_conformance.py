@@ -21,6 +21,7 @@ from openai_harmony import (
     StreamableParser,
     SystemContent,
     ToolDescription,
+    ToolNamespaceConfig,
 )
 
 from app.protocol.types import Json
@@ -29,7 +30,7 @@ from tests.unit.formats.harmony.cases import CITY, DAY, text_of, tokens_of
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.output_format import Tool
 from workers.formats.harmony.history import earlier_messages
-from workers.formats.harmony.prompt import Conversation, Preface
+from workers.formats.harmony.prompt import Conversation, Preface, namespace
 from workers.formats.harmony.reader import messages_in
 
 DATE = "2025-08-06"  # of DAY
@@ -126,23 +127,26 @@ PROMPTS: dict[str, tuple[Sequence[Json], Json, SystemContent, DeveloperContent |
     },
     "test_render_functions_with_parameters": (
         [ASKED],
-        {"instructions": PIRATE, "functions": tuple(tool for tool, _ in TOOLS)},
+        {"instructions": PIRATE, "tools": [namespace("functions", None, (tool for tool, _ in TOOLS))]},
         NEW(),
         DeveloperContent.new().with_instructions(PIRATE).with_function_tools([tool for _, tool in TOOLS]),
         [HELLO],
     ),
     "test_no_tools": ([], {}, NEW(), None, []),
-    "test_browser_tool_only": ([], {"browser": True}, NEW().with_browser_tool(), None, []),
+    "test_browser_tool_only": ([], {"native": [ToolNamespaceConfig.browser()]}, NEW().with_browser_tool(), None, []),
     "test_browser_and_function_tool": (
         [],
-        {"browser": True, "functions": tuple(tool for tool, _ in LOOKUP)},
+        {
+            "native": [ToolNamespaceConfig.browser()],
+            "tools": [namespace("functions", None, (tool for tool, _ in LOOKUP))],
+        },
         NEW().with_browser_tool(),
         DeveloperContent.new().with_function_tools([tool for _, tool in LOOKUP]),
         [],
     ),
     "test_browser_and_python_tool": (
         [],
-        {"browser": True, "python": True},
+        {"native": [ToolNamespaceConfig.browser(), ToolNamespaceConfig.python()]},
         NEW().with_browser_tool().with_python_tool(),
         None,
         [],

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from openai_harmony import ToolNamespaceConfig
 
 from tests.support.requests import call, message, output, reasoning
 from tests.unit.formats.harmony.cases import CITY, DAY, called, text_of, tokens_of
@@ -15,7 +16,7 @@ from workers.engine.output_format import Tool
 from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, client_tools_of
 from workers.formats.calls.tools import tools_of
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
-from workers.formats.harmony.prompt import AnswerFormat, Conversation, Namespace, Preface, continued
+from workers.formats.harmony.prompt import Conversation, Preface, continued, namespace, response_format
 from workers.formats.harmony.turn import _rendered
 from workers.formats.turn import PastTurn
 
@@ -23,6 +24,10 @@ Json = dict[str, Any]
 
 WEATHER = Tool("get_weather", "The weather.", CITY, False, "tools[0]")
 FIND = Tool("find", "Finds a book.", CITY, False, "tools[1]")
+
+
+def functions(*tools: Tool) -> ToolNamespaceConfig:
+    return namespace("functions", None, tools)
 
 
 def said(*items: Json, **preface: Any) -> str:
@@ -45,7 +50,13 @@ def test_the_system_message_has_the_day_of_creation_the_effort_and_the_native_to
         "# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>"
         "<|start|>assistant"
     )
-    preface = Preface(DAY - 1, effort="high", identity="You are Ada.", python=True, browser=True, functions=(WEATHER,))
+    preface = Preface(
+        DAY - 1,
+        effort="high",
+        identity="You are Ada.",
+        native=[ToolNamespaceConfig.python(), ToolNamespaceConfig.browser()],
+        tools=[functions(WEATHER)],
+    )
     other = text_of(Conversation(preface, ()).tokens())
     assert other.startswith(
         "<|start|>system<|message|>You are Ada.\nKnowledge cutoff: 2024-06\nCurrent date: 2025-08-05\n"
@@ -56,13 +67,12 @@ def test_the_system_message_has_the_day_of_creation_the_effort_and_the_native_to
 
 
 def test_the_developer_message_has_instructions_functions_servers_and_the_form_of_the_answer() -> None:
-    answer = AnswerFormat("person", "A person.", {"type": "object"})
+    answer = response_format("person", "A person.", {"type": "object"})
     text = said(
         message("Always.", "developer"),
         message("Hi"),
         instructions="Be brief.",
-        functions=(WEATHER,),
-        servers=(Namespace("library", None, (FIND,)),),
+        tools=[functions(WEATHER), namespace("library", None, [FIND])],
         answer=answer,
     )
     assert text == (
@@ -176,8 +186,8 @@ def test_special_tokens_in_a_text_that_a_caller_brings_are_text() -> None:
     tool = Tool("f" + evil, evil, {"type": "object", "properties": {"a" + evil: about}}, False, "")
     sent = {"role": "tool", "name": evil, "content": evil, "channel": evil, "recipient": evil, "content_type": evil}
     items = [message(evil), message(evil, "developer"), reasoning(evil), called(arguments=evil), output(evil)]
-    answer, servers = AnswerFormat("x" + evil, evil, {evil: evil}), (Namespace("s" + evil, evil, (tool,)),)
-    preface = Preface(DAY, instructions=evil, functions=(tool,), servers=servers, answer=answer, identity=evil)
+    answer, servers = response_format("x" + evil, evil, {evil: evil}), (namespace("s" + evil, evil, (tool,)),)
+    preface = Preface(DAY, instructions=evil, tools=[functions(tool), *servers], answer=answer, identity=evil)
     tokens = Conversation(preface, items, earlier_messages([sent])).tokens()
     marks = [text_of([token]) for token in tokens if harmony.encoding().is_special_token(token)]
     assert marks.count("<|start|>") == marks.count("<|message|>") + 1 == 9
@@ -196,7 +206,7 @@ def test_items_that_harmony_cannot_show_are_refused() -> None:
 def test_tools_of_any_schema_can_be_shown() -> None:
     odd: list[Json] = [{"$ref": "#/x"}, {"type": ["object", "null"], "properties": 3}, {"anyOf": [{}]}]
     for schema in ({}, {"type": "object"}, *odd):
-        assert "type f = " in said(functions=(Tool("f", None, schema, False, ""),))
+        assert "type f = " in said(tools=[functions(Tool("f", None, schema, False, ""))])
 
 
 def test_a_past_turn_is_appended_token_for_token_with_its_results() -> None:
@@ -291,8 +301,8 @@ def test_tools_in_a_namespace_and_those_that_a_search_found_are_functions_with_f
     items = [added, kind, message("Hi"), spawned, output("done"), searched, found]
     request: Json = {"tools": [agents, spec], "tool_choice": "auto", "parallel_tool_calls": True}
     client = client_tools_of(request, items)
-    functions = tools_of(request, client=client).all
-    text = text_of(Conversation(Preface(DAY, functions=functions), items, (), client).tokens())
+    tools = functions(*tools_of(request, client=client).all)
+    text = text_of(Conversation(Preface(DAY, tools=[tools]), items, (), client).tokens())
     assert "type agents__spawn = () => any;" in text
     assert "About the tools of agents: Helpers." in text
     assert "to=functions.agents__spawn" in text and "functions.agents__spawn to=assistant" in text
