@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from app.aio import run_to_completion
@@ -13,7 +13,7 @@ from app.protocol.status import Status
 from app.store.database import RETRY_SECONDS, Database, StoreUnavailable, retry_until_available
 from app.store.queue import workers
 from app.store.responses import claims, lookup
-from app.store.rows import LargeRow, ResponseRow
+from app.store.rows import ResponseRow
 from workers.generation.outcome import Outcome
 from workers.generation.run import ActiveRuns
 
@@ -26,10 +26,11 @@ class Claimer:
 
     def __init__(self, db: Database, runs: ActiveRuns, worker: Callable[[], str], metrics: WorkerMetrics) -> None:
         self._db = db
-        self._metrics = metrics
         self._runs = runs
         self._worker = worker
-        self._batcher = Batcher(self._claim_all, max_items=MAX_BATCH, shared_errors=(StoreUnavailable,))
+        self._batcher = Batcher(
+            partial(claims.claim_all, db, metrics=metrics), max_items=MAX_BATCH, shared_errors=(StoreUnavailable,)
+        )
 
     async def claim(self, response_id: str) -> ResponseRow | None:
         """The row, claimed; None if it cannot be claimed, or runs here already.
@@ -70,6 +71,3 @@ class Claimer:
             return found if found is not None and found.worker == worker else None
 
         return await retry_until_available(submit)
-
-    async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | LargeRow | None]:
-        return await claims.claim_all(self._db, wanted, metrics=self._metrics)

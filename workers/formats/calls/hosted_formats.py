@@ -11,11 +11,10 @@ and list it in FORMATS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.protocol.requests.tools.any_tool import CLIENT_TYPES
-from app.protocol.types import Json
 from config.server_kind import ServerKind
 from workers.engine.base import InvalidSampling
 from workers.formats.calls.browser import BROWSER
@@ -53,7 +52,8 @@ def hosted_tools_of(request: Mapping[str, Any], listings: Listings, style: NameS
         tool["name"]: f"tools[{index}]" for index, tool in enumerate(request["tools"]) if tool["type"] in CLIENT_TYPES
     }
     for index, entry in enumerate(request["tools"]):
-        for tool in _tools(entry, f"tools[{index}]", listings, style):
+        kind = _BY_TOOL_TYPE.get(entry["type"])
+        for tool in kind.tools(entry, f"tools[{index}]", listings, style) if kind is not None else ():
             other = client.get(tool.name) if style is NameStyle.CHAT else None
             if other is None and tool.name in found:
                 other = found[tool.name].field
@@ -88,8 +88,3 @@ def result_of(item: Item) -> Result:
         result: Result = call["result"]
         return result
     return _BY_ITEM_TYPE[item["type"]].shown_result(item)
-
-
-def _tools(entry: Json, field: str, listings: Listings, style: NameStyle) -> Iterable[HostedTool]:
-    found = _BY_TOOL_TYPE.get(entry["type"])
-    return () if found is None else found.tools(entry, field, listings, style)

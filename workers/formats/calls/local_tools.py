@@ -89,11 +89,6 @@ def _shell_fields(arguments: Json) -> Json | None:
     return {"action": {"commands": commands, **limits}, "environment": {"type": "local"}}
 
 
-def _unusable_shell(_: str) -> Json:
-    action: Json = {"commands": [], "max_output_length": None, "timeout_ms": None}
-    return {"action": action, "environment": {"type": "local"}}
-
-
 def _shell_output(item: Item) -> str:
     shown = "\n\n".join(map(_command_output, item["output"]))
     return shown or "(no output)"
@@ -116,10 +111,6 @@ def _patch_fields(arguments: Json) -> Json | None:
     if kind == "delete_file":
         return {"operation": {"type": kind, "path": path}}
     return {"operation": {"type": kind, "path": path, "diff": diff}} if isinstance(diff, str) and diff else None
-
-
-def _unusable_patch(text: str) -> Json:
-    return {"operation": {"type": "update_file", "path": "", "diff": text}}
 
 
 def _patch_output(item: Item) -> str:
@@ -145,10 +136,6 @@ def _local_fields(arguments: Json) -> Json | None:
             "working_directory": _text_of(arguments.get("working_directory")),
         }
     }
-
-
-def _unusable_local(_: str) -> Json:
-    return {"action": {"type": "exec", "command": [], "env": {}}}
 
 
 def _local_arguments(item: Item) -> Json:
@@ -191,7 +178,10 @@ FORMATS: tuple[LocalToolFormat, ...] = (
             },
         ),
         fields=_shell_fields,
-        unusable=_unusable_shell,
+        unusable=lambda _: {
+            "action": {"commands": [], "max_output_length": None, "timeout_ms": None},
+            "environment": {"type": "local"},
+        },
         arguments=lambda item: _given(item["action"]),
         output=_shell_output,
     ),
@@ -212,7 +202,7 @@ FORMATS: tuple[LocalToolFormat, ...] = (
             },
         ),
         fields=_patch_fields,
-        unusable=_unusable_patch,
+        unusable=lambda text: {"operation": {"type": "update_file", "path": "", "diff": text}},
         arguments=lambda item: dict(item["operation"]),
         output=_patch_output,
     ),
@@ -230,7 +220,7 @@ FORMATS: tuple[LocalToolFormat, ...] = (
             },
         ),
         fields=_local_fields,
-        unusable=_unusable_local,
+        unusable=lambda _: {"action": {"type": "exec", "command": [], "env": {}}},
         arguments=_local_arguments,
         output=lambda item: item["output"],
     ),

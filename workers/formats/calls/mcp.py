@@ -92,10 +92,6 @@ def _tools(entry: Json, field: str, listings: Listings, style: NameStyle) -> Ite
             about = None
 
 
-def _is_chosen(choice: Mapping[str, Any], tool: HostedTool) -> bool:
-    return tool.server_label == choice["server_label"] and choice.get("name") in (None, tool.tool)
-
-
 def _shown_call(item: Item, style: NameStyle) -> ShownCall:
     if (call := item.get("call")) is not None and call["kind"] is None:  # the model invented it
         name = call["name"]
@@ -150,19 +146,17 @@ def _matches(rule: Item, tool: Item) -> bool:
     names, read_only = rule.get("tool_names"), rule.get("read_only")
     if names is None and read_only is None:
         return False
+    hint = bool((tool.get("annotations") or {}).get("readOnlyHint"))  # the server's own
     named = names is None or tool["name"] in names
-    return named and (read_only is None or read_only is _reads_only(tool))
-
-
-def _reads_only(tool: Item) -> bool:
-    """The server's own hint."""
-    return bool((tool.get("annotations") or {}).get("readOnlyHint"))
+    return named and (read_only is None or read_only is hint)
 
 
 MCP = HostedToolFormat(
     kind=hosted_kinds.MCP,
     tools=_tools,
-    is_chosen=_is_chosen,
+    is_chosen=lambda choice, tool: (
+        tool.server_label == choice["server_label"] and choice.get("name") in (None, tool.tool)
+    ),
     open_call=open_mcp_call,
     shown_call=_shown_call,
     shown_result=_shown_result,

@@ -93,11 +93,6 @@ def _callable(allowed: Sequence[Tool], hosted: HostedTools, client: ClientTools,
     )
 
 
-def as_functions(tools: Sequence[Tool]) -> list[Json]:
-    """The tools as chat templates take them."""
-    return [tool.as_function() for tool in tools]
-
-
 def output_spec_of(request: Mapping[str, Any], tools: Tools, template_args: Mapping[str, Any]) -> OutputSpec:
     """The request's rules for the form of its output."""
     extra = request["extra"]

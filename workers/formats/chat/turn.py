@@ -23,7 +23,7 @@ from config.shaping.proof import Proof
 from config.shaping.shape import shaped
 from workers.engine.base import EngineError, InvalidPrompt, InvalidSampling, Message
 from workers.engine.template_efforts import effort_args
-from workers.formats.calls.tools import as_functions, output_spec_of
+from workers.formats.calls.tools import output_spec_of
 from workers.formats.chat.messages import Item, messages_of
 from workers.formats.chat.parser import ChatParser
 from workers.formats.reasoning import ALL_TURNS_ARGS, check_template, shows_all_turns
@@ -42,7 +42,8 @@ async def chat_draft(plan: TurnPlan) -> Draft:
     if shows_all_turns(request) and not plan.past:  # later turns have the same arguments
         await check_template(engine, template_args)
     output_format = await engine.output_format(output_spec_of(request, tools, template_args))
-    functions = as_functions(tools.allowed if tools.closed and output_format.structured is None else tools.all)
+    shown = tools.allowed if tools.closed and output_format.structured is None else tools.all
+    functions = [tool.as_function() for tool in shown]
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
         def made() -> list[Message]:

@@ -49,13 +49,9 @@ def messages_of(items: Sequence[Item], client: ClientTools) -> list[Message]:
     `client` has the names of the tools that the items call.
     """
     steps = steps_of(items, NameStyle.HARMONY, client)
-    turns = [list(turn) for is_turn, run in groupby(steps, _is_of_turn) for turn in ([run] if is_turn else zip(run))]
+    runs = groupby(steps, lambda step: isinstance(step, Called | Thought))  # what is of one turn
+    turns = [list(turn) for is_turn, run in runs for turn in ([run] if is_turn else zip(run))]
     return [message for turn in behind_calls(turns, _called, _answered) for step in turn for message in _messages(step)]
-
-
-def _is_of_turn(step: Step) -> bool:
-    """Whether calls before and after it are of one turn."""
-    return isinstance(step, Called | Thought)
 
 
 def _called(turn: Sequence[Step]) -> list[str]:
@@ -68,8 +64,8 @@ def _answered(turn: Sequence[Step]) -> str | None:
 
 def without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
     """The messages without the analysis before the last answer."""
-    answers = (index for index, message in enumerate(messages) if _is_answer(message))
-    last = max(answers, default=-1)
+    own = (index for index, message in enumerate(messages) if message.author.role is Role.ASSISTANT)
+    last = max((index for index in own if messages[index].channel == FINAL), default=-1)
     return [message for index, message in enumerate(messages) if index > last or message.channel != ANALYSIS]
 
 
@@ -86,10 +82,6 @@ def channel_of(name: str) -> str:
 
 def developer(text: str) -> Message:
     return Message.from_role_and_content(Role.DEVELOPER, DeveloperContent.new().with_instructions(text))
-
-
-def _is_answer(message: Message) -> bool:
-    return message.author.role is Role.ASSISTANT and message.channel == FINAL
 
 
 def _assistant(text: str, channel: str) -> Message:

@@ -109,14 +109,11 @@ class ToolCallRunner:
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=CANCEL_SECONDS)
-        ended = {task: index for task, index in tasks.items() if _has_result(task)}
+        done = {task: index for task, index in tasks.items() if task.done() and not task.cancelled()}
+        ended = {task: index for task, index in done.items() if task.exception() is None}
         with suppress(Fenced):
             for task, index in ended.items():
                 if index not in self._run.history.results:
                     await self._write_result(index, calls[index], task.result())
             if ended:
                 await self._writer.commit_all()
-
-
-def _has_result(task: asyncio.Task[ToolResult]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is None

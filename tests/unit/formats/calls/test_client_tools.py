@@ -17,7 +17,7 @@ from workers.formats.calls.client_tools import ClientName, client_tools_of
 from workers.formats.calls.hosted import MAX_NAME_CHARS, NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.router import CallableTools, CallRouter
-from workers.formats.calls.tools import Tools, as_functions, tools_of
+from workers.formats.calls.tools import Tools, tools_of
 
 Json = dict[str, Any]
 
@@ -56,7 +56,7 @@ def test_the_model_is_shown_flat_names_in_the_order_of_the_request() -> None:
 
 
 def test_the_description_of_a_namespace_is_shown_with_its_first_tool() -> None:
-    spawn, shell = as_functions(shown(AGENTS).all)
+    spawn, shell = (tool.as_function() for tool in shown(AGENTS).all)
     assert spawn["function"]["description"] == "About the tools of agents: Helpers.\n\nStarts one."
     assert shell["function"]["description"] == "Runs it."
 

@@ -11,7 +11,7 @@ from tests.unit.formats.calls.cases import prompt_of
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
 from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
-from workers.formats.calls.tools import Tools, as_functions, output_spec_of, tools_of
+from workers.formats.calls.tools import Tools, output_spec_of, tools_of
 
 Json = dict[str, Any]
 
@@ -66,7 +66,7 @@ def test_tool_choice_limits_the_tools_that_may_be_called() -> None:
 
 
 def test_a_custom_tool_is_shown_as_a_function_with_one_string() -> None:
-    weather, search, shell, total = as_functions(tools("auto").all)
+    weather, search, shell, total = (tool.as_function() for tool in tools("auto").all)
     assert weather == {
         "type": "function",
         "function": {"name": "weather", "description": "How it is.", "parameters": {"type": "object"}},

@@ -54,7 +54,7 @@ async def parts_of(spec: OutputSpec, size: int, probe: GrammarProbe, *, every_to
     any other text format, strict parameters or a definition that cannot be enforced, and for whatever takes too much
     to compile.
     """
-    if not _has_sources(spec, every_tool):
+    if not (_has_schema(spec) or any(tool.strict or every_tool for tool in spec.tools)):
         return Parts()
     sources = await off_loop(partial(_sources, spec, every_tool), size, slow=True)
     verdicts = dict(zip(sources, await probe.compile(list(sources.values())), strict=True))
@@ -80,10 +80,6 @@ async def tried(made: Structured, probe: GrammarProbe) -> Structured:
     if verdict.refusal:
         raise InvalidSampling(f"{made.request_field}: it cannot be made a grammar: {_reason(verdict.refusal)}")
     return replace(made, tag=verdict.ebnf, cost=verdict.cost)
-
-
-def _has_sources(spec: OutputSpec, every_tool: bool) -> bool:
-    return _has_schema(spec) or any(tool.strict or every_tool for tool in spec.tools)
 
 
 def _has_schema(spec: OutputSpec) -> bool:

@@ -143,10 +143,5 @@ def _url_of(name: str) -> str:
 
 
 def _text_of(document: Document) -> str:
-    return strip_links("".join(_with_line_ends(document.lines[_HEAD_LINES:])))
-
-
-def _with_line_ends(lines: tuple[str, ...]) -> Iterator[str]:
-    """Ends each line, but not those that were wrapped: they end with a space."""
-    for line in lines:
-        yield line if line.endswith(" ") else line + "\n"
+    lines = document.lines[_HEAD_LINES:]
+    return strip_links("".join(line if line.endswith(" ") else line + "\n" for line in lines))  # " ": it was wrapped
