@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
 import mcp_types as types
 
@@ -13,7 +13,7 @@ from app.protocol.hosted_kinds import CODE_OUTPUTS, SEARCH_SOURCES
 from app.protocol.requests.items.images import is_readable
 from app.protocol.types import Json
 from app.sizes import json_size
-from config.server_kind import BUILT_IN, ServerKind
+from config.server_kind import BUILT_IN
 from workers.formats.calls.browser import action_of
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.content import Result
@@ -45,42 +45,28 @@ class ResultOptions:
     """Whether the model can see images."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """A server's answer to a call."""
-
-    call: HostedCall
-    is_error: bool
-    text: str
-    """Truncated."""
-    images: Sequence[str]
-    facts: Mapping[str, Any]
-    """The answer's structured content."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ItemFields:
-    """Fields that the servers of one kind set on the items of their calls."""
-
-    answered: Callable[[_Answer, ResultOptions], Json]
-    failed: Callable[[str, int, ResultOptions], Json]
-    """Makes the result of a call without an answer, of the message and JSON-RPC's code."""
-    sources: Callable[[_Answer], Json] = lambda _: {}
-    """See `ToolResult`."""
-
-
 def result_of(call: HostedCall, answer: types.CallToolResult, options: ResultOptions) -> ToolResult:
     """The result of a call that its server answered."""
     left_out = (answer.meta or {}).get(LEFT_OUT)
     text = _truncate(_text(call, answer), options.max_bytes, left_out if isinstance(left_out, int) else 0)
-    images = _images(answer.content)
+    images, is_error = _images(answer.content), bool(answer.is_error)
     facts = answer.structured_content if isinstance(answer.structured_content, Mapping) else {}
-    given, fields = _Answer(call, bool(answer.is_error), text, images, facts), _FIELDS[call.kind]
+    fields, sources = dict[str, Any](), dict[str, Any]()
+    match call.kind:
+        case "python":
+            fields = {"outputs": _outputs(text, images, options)}
+        case "browser":
+            fields, sources = _search(call, facts, options), {} if is_error else _sources(facts)
+        case "mcp" | None:
+            error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
+            fields = {"output": None, "error": error} if is_error else {"output": text, "error": None}
+        case _:
+            assert_never(call.kind)
     for_model: Result = text
     if images and options.images:
         parts = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in images]
         for_model = [{"type": "input_text", "text": text}, *parts]
-    return ToolResult(not given.is_error, fields.answered(given, options), for_model, fields.sources(given))
+    return ToolResult(not is_error, fields, for_model, sources)
 
 
 def size_of(answer: types.CallToolResult) -> int:
@@ -99,7 +85,11 @@ def failed_result(
 ) -> ToolResult:
     """The result of a call that has no answer. The client and the model get `message`; `code` is JSON-RPC's."""
     message = _truncate(message, options.max_bytes)
-    return ToolResult(False, _FIELDS[call.kind].failed(message, code, options), message)
+    error = {"type": "mcp_protocol_error", "code": code, "message": message}
+    fields: Json = {"output": None, "error": error}
+    if call.kind in BUILT_IN:
+        fields = {"outputs": _outputs(message, (), options)} if call.kind == "python" else {}
+    return ToolResult(False, fields, message)
 
 
 def tool_list(tools: Iterable[types.Tool]) -> list[Json]:
@@ -116,9 +106,9 @@ def tool_list(tools: Iterable[types.Tool]) -> list[Json]:
     ]
 
 
-def _search(answer: _Answer, options: ResultOptions) -> Json:
-    action = action_of(answer.call.tool, answer.call.arguments)
-    details = answer.facts.get("action")
+def _search(call: HostedCall, facts: Mapping[str, Any], options: ResultOptions) -> Json:
+    action = action_of(call.tool, call.arguments)
+    details = facts.get("action")
     if isinstance(details, Mapping) and details.get("type") == action["type"]:
         action = {**action, **details}
     if SEARCH_SOURCES not in options.include:
@@ -126,22 +116,10 @@ def _search(answer: _Answer, options: ResultOptions) -> Json:
     return {"action": action}
 
 
-def _sources(answer: _Answer) -> Json:
-    facts = answer.facts
-    if answer.is_error or "cursor" not in facts:
+def _sources(facts: Mapping[str, Any]) -> Json:
+    if "cursor" not in facts:
         return {}
     return {str(facts["cursor"]): {name: facts[name] for name in ("url", "title", "lines", "results") if name in facts}}
-
-
-def _mcp_output(answer: _Answer, _: ResultOptions) -> Json:
-    if answer.is_error:
-        content = [{"type": "text", "text": answer.text}]
-        return {"output": None, "error": {"type": "mcp_tool_execution_error", "content": content}}
-    return {"output": answer.text, "error": None}
-
-
-def _mcp_error(message: str, code: int, _: ResultOptions) -> Json:
-    return {"output": None, "error": {"type": "mcp_protocol_error", "code": code, "message": message}}
 
 
 def _outputs(text: str, images: Iterable[str], options: ResultOptions) -> list[Json] | None:
@@ -151,22 +129,10 @@ def _outputs(text: str, images: Iterable[str], options: ResultOptions) -> list[J
     return [*logs, *({"type": "image", "url": url} for url in images)]
 
 
-_OF_MCP = _ItemFields(_mcp_output, _mcp_error)
-_FIELDS: Mapping[ServerKind | None, _ItemFields] = {
-    "python": _ItemFields(
-        lambda answer, options: {"outputs": _outputs(answer.text, answer.images, options)},
-        lambda message, _code, options: {"outputs": _outputs(message, (), options)},
-    ),
-    "browser": _ItemFields(_search, lambda _message, _code, _options: {}, _sources),
-    "mcp": _OF_MCP,
-    None: _OF_MCP,
-}
-
-
 def _text(call: HostedCall, answer: types.CallToolResult) -> str:
     """The texts; and the structured content as JSON, if an MCP server has put something else there."""
     parts, data = [_text_of_block(block) for block in answer.content], answer.structured_content
-    built_in = call.kind in BUILT_IN  # its texts say everything to the model, and the data are for `_FIELDS`
+    built_in = call.kind in BUILT_IN  # its texts say everything to the model, and the data are for its item
     if data is not None and not (parts and (built_in or says([part for part in parts if part], data))):
         parts.append(json.dumps(data, ensure_ascii=False))
     return "\n".join(filter(None, parts))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ByteSize
 
-from workers.toolservers.python.answer import MAX_INVALID_LINES, Answer, AnswerReader, Outcome, StopReason
+from workers.toolservers.python.answer import MAX_INVALID_LINES, Answer, AnswerReader, CallOutcome, StopReason
 from workers.toolservers.python.jail.jailer import memory_of
 from workers.toolservers.python.jail.seccomp import Machine, filter_for, syscalls_of
 from workers.toolservers.python.limits import Limits
@@ -185,17 +185,17 @@ def test_a_flood_of_answers_is_reported_and_ignored() -> None:
 
 @pytest.mark.parametrize("ending", StopReason)
 def test_every_stop_reason_has_a_sentence(ending: StopReason) -> None:
-    lost = explain(Outcome(killed=ending, state_lost=True), Limits())
-    kept = explain(Outcome(killed=ending), Limits())
+    lost = explain(CallOutcome(killed=ending, state_lost=True), Limits())
+    kept = explain(CallOutcome(killed=ending), Limits())
     assert lost.startswith("[Stopped: ") and lost.endswith(". Its names are lost; the next call starts anew.]")
     assert kept.endswith(". Earlier names are kept.]")
-    result = result_of(Outcome(stdout="so far", killed=ending), False, Limits())
+    result = result_of(CallOutcome(stdout="so far", killed=ending), False, Limits())
     assert result.is_error
     assert result.structured_content is not None and result.structured_content["killed"] == ending.value
 
 
 def test_the_text_of_a_result_is_no_longer_than_one_of_its_parts_may_be() -> None:
-    outcome = Outcome("o" * 1000, "e" * 1000, "r" * 1000, "t" * 1000)
+    outcome = CallOutcome("o" * 1000, "e" * 1000, "r" * 1000, "t" * 1000)
     (text,) = result_of(outcome, True, Limits(output=ByteSize(1000))).content
     assert text.type == "text"
     assert len(text.text) < 1400

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import until
-from workers.toolservers.python.answer import Outcome, StopReason
+from workers.toolservers.python.answer import CallOutcome, StopReason
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.sandbox import Sandbox
 from workers.toolservers.python.session import SandboxPool, Session
@@ -22,10 +22,10 @@ class PaperSandbox:
         self.running = asyncio.Event()
         self.go_on = asyncio.Event()
 
-    async def run(self, code: str, stop: asyncio.Event) -> Outcome:
+    async def run(self, code: str, stop: asyncio.Event) -> CallOutcome:
         self.running.set()
         await self.go_on.wait()
-        return Outcome(result=code)
+        return CallOutcome(result=code)
 
     async def close(self) -> None:
         self.alive = False
@@ -54,7 +54,7 @@ async def test_an_interpreter_ends_when_idle_also_if_the_last_call_was_cancelled
     await asyncio.sleep(0)  # it waits for the first one
     second.cancel()
     made[0].go_on.set()
-    assert await first == (Outcome(result="1"), False)
+    assert await first == (CallOutcome(result="1"), False)
     await until(lambda: not made[0].alive, what="the idle interpreter has ended")
 
 
@@ -63,7 +63,7 @@ async def test_a_call_that_comes_before_the_idle_time_is_over_keeps_the_interpre
     calls = [asyncio.create_task(session.call(code)) for code in ("1", "2")]
     await until(lambda: made and made[0].running.is_set(), what="the first call runs")
     made[0].go_on.set()
-    assert await asyncio.gather(*calls) == [(Outcome(result="1"), False), (Outcome(result="2"), False)]
+    assert await asyncio.gather(*calls) == [(CallOutcome(result="1"), False), (CallOutcome(result="2"), False)]
     assert len(made) == 1 and made[0].alive
     await session.close()
     assert not made[0].alive
@@ -72,7 +72,7 @@ async def test_a_call_that_comes_before_the_idle_time_is_over_keeps_the_interpre
 async def test_a_call_that_was_cancelled_while_it_waited_does_not_run(made: list[PaperSandbox]) -> None:
     session = Session(SandboxPool(spec=None, max_sandboxes=1, idle_seconds=3600))  # type: ignore[arg-type]
     (stop := asyncio.Event()).set()
-    assert await session._call("1", stop) == (Outcome(killed=StopReason.CANCELLED), False)
+    assert await session._call("1", stop) == (CallOutcome(killed=StopReason.CANCELLED), False)
     assert made == []
 
 

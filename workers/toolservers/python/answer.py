@@ -24,7 +24,7 @@ class StopReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """`result` is the value of the last expression as text, `error` a traceback; `images` are PNG in base64."""
 
     stdout: str = ""

@@ -17,7 +17,7 @@ from typing import Any
 
 from config.process import command_of
 from workers.toolservers.python import jail
-from workers.toolservers.python.answer import MAX_IMAGE_BYTES, Answer, AnswerReader, Outcome, StopReason
+from workers.toolservers.python.answer import MAX_IMAGE_BYTES, Answer, AnswerReader, CallOutcome, StopReason
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.jail.cgroups import SandboxCgroup
 from workers.toolservers.python.limits import Limits
@@ -94,7 +94,7 @@ class Sandbox:
         """Process id of the jailer."""
         return self._jailer.pid
 
-    async def run(self, code: str, stop: asyncio.Event) -> Outcome:
+    async def run(self, code: str, stop: asyncio.Event) -> CallOutcome:
         """Runs one cell; `stop` interrupts it. Run one cell at a time."""
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -233,10 +233,10 @@ class Sandbox:
         for reader in self._readers:
             reader.read_rest()
 
-    def _outcome(self, future: asyncio.Future[Answer], reason: StopReason | None) -> Outcome:
+    def _outcome(self, future: asyncio.Future[Answer], reason: StopReason | None) -> CallOutcome:
         limit = self._limits.output + NOTE_BYTES
         answer = future.result() if future.done() else Answer(id=0)
-        return Outcome(
+        return CallOutcome(
             stdout=self._output["stdout"].text(),
             stderr=self._output["stderr"].text(),
             result=None if answer.result is None else truncate_middle(answer.result, limit),

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from app.bounds import Bound, BoundReached, Holding
-from workers.toolservers.python.answer import Outcome, StopReason
+from workers.toolservers.python.answer import CallOutcome, StopReason
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.sandbox import Sandbox
 from workers.toolservers.python.spec import SandboxSpec
@@ -98,7 +98,7 @@ class Session:
         """Whether it has an interpreter that runs no code."""
         return self.sandbox is not None and not self._lock.locked()
 
-    async def call(self, code: str) -> tuple[Outcome, bool]:
+    async def call(self, code: str) -> tuple[CallOutcome, bool]:
         """Runs a cell: its outcome, and whether it ran in a new interpreter without the names of earlier calls.
 
         If the caller is cancelled, the code is stopped. Raises SandboxError if there is no interpreter for it.
@@ -127,10 +127,10 @@ class Session:
             self._stop_waiting()
             await self._release()
 
-    async def _call(self, code: str, stop: asyncio.Event) -> tuple[Outcome, bool]:
+    async def _call(self, code: str, stop: asyncio.Event) -> tuple[CallOutcome, bool]:
         async with self._lock:
             if stop.is_set():
-                return Outcome(killed=StopReason.CANCELLED), False
+                return CallOutcome(killed=StopReason.CANCELLED), False
             self._stop_waiting()
             sandbox, names_lost = await self._ready_sandbox()
             outcome = await sandbox.run(code, stop)

@@ -23,7 +23,7 @@ from mcp_types import (
 )
 
 from config.server_kind import PROJECT_META, RENEWED_META
-from workers.toolservers.python.answer import Outcome, StopReason
+from workers.toolservers.python.answer import CallOutcome, StopReason
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.output import NOTE_BYTES, truncate_middle
@@ -121,11 +121,11 @@ def _problem_with(arguments: dict[str, Any]) -> str | None:
 
 
 def _failure(text: str) -> CallToolResult:
-    fields = _fields(Outcome(stderr=text))
+    fields = _fields(CallOutcome(stderr=text))
     return CallToolResult(content=[TextContent(text=text)], structured_content=fields, is_error=True)
 
 
-def result_of(outcome: Outcome, fresh: bool, limits: Limits) -> CallToolResult:
+def result_of(outcome: CallOutcome, fresh: bool, limits: Limits) -> CallToolResult:
     """The MCP result. An exception of the code is an ordinary result; a call that the sandbox stopped is an error."""
     parts = [FRESH if fresh else "", outcome.stdout, outcome.stderr, outcome.result or "", outcome.error or ""]
     text = truncate_middle(_join(parts), limits.output + 4 * NOTE_BYTES)
@@ -135,7 +135,7 @@ def result_of(outcome: Outcome, fresh: bool, limits: Limits) -> CallToolResult:
     return CallToolResult(content=content, structured_content=_fields(outcome), is_error=outcome.killed is not None)
 
 
-def _fields(outcome: Outcome) -> dict[str, Any]:
+def _fields(outcome: CallOutcome) -> dict[str, Any]:
     fields = {name: getattr(outcome, name) for name in OUTPUT["properties"]}
     return {**fields, "killed": outcome.killed.value if outcome.killed else None}
 
@@ -148,7 +148,7 @@ def _join(parts: list[str]) -> str:
     return text
 
 
-def explain(outcome: Outcome, limits: Limits) -> str:
+def explain(outcome: CallOutcome, limits: Limits) -> str:
     """Why the sandbox stopped a call, and what is left of its state; empty if the call ended by itself."""
     if outcome.killed is None:
         return ""
