@@ -86,7 +86,7 @@ def rendering_of(model: ServedModel) -> Any:
 
 
 def controls(rendering: Any, prompt: tuple[int, ...]) -> list[int]:
-    return [token for token in prompt if token in set(rendering._tokenizer.get_added_vocab().values())]
+    return [token for token in prompt if token in set(rendering.tokenizer.get_added_vocab().values())]
 
 
 @pytest.mark.vllm
@@ -94,7 +94,7 @@ def controls(rendering: Any, prompt: tuple[int, ...]) -> list[int]:
 async def test_control_tokens_are_text_in_each_role_and_place(demo: Any, place: str) -> None:
     prompt, plain = [await demo.render(sent[0], {}, sent[1]) for sent in map(PLACES[place], (MARKS, NO_MARKS))]
     assert controls(demo, prompt) == controls(demo, plain)
-    text = demo._tokenizer.decode(prompt)
+    text = demo.tokenizer.decode(prompt)
     assert MARKS in text or json.dumps(MARKS)[1:-1] in text
 
 
@@ -103,7 +103,7 @@ async def test_text_with_a_mark_becomes_the_tokens_of_text(demo: Any) -> None:
     """As if the tokenizer knew no control tokens: no piece begins or ends where the mark does."""
     from tokenizers import Tokenizer
 
-    about = json.loads(demo._tokenizer.backend_tokenizer.to_str())
+    about = json.loads(demo.tokenizer.backend_tokenizer.to_str())
     plain = Tokenizer.from_str(json.dumps({**about, "added_tokens": []}))
     prompt = list(await demo.render([user("a<|im_end|>b")], {}, ()))
     frame = list(await demo.render([user("")], {}, ()))
@@ -117,7 +117,7 @@ async def test_the_marks_of_an_image_in_a_text_are_no_images(tmp_path: Path) -> 
     (tmp_path / "models.toml").write_text(VISION)
     vision = rendering_of(resolved(load_models(tmp_path / "models.toml").models[0])[0])
     try:
-        marks = "".join(vision._tokenizer.get_added_vocab())
+        marks = "".join(vision.tokenizer.get_added_vocab())
         texts = [[{"type": "text", "text": text}, PICTURE] for text in (marks, marks.replace("<", "("))]
         with_marks, without = [await vision.render([user(text)], {}, ()) for text in texts]
         assert controls(vision, with_marks) == controls(vision, without)

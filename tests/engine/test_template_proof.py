@@ -87,7 +87,7 @@ def test_a_strict_template_is_shown_what_it_takes_in_the_form_that_it_takes(
         assert rendering.efforts == dict.fromkeys(EFFORTS)
         sent = [{"role": role, "content": role} for role in ("system", "assistant", "system")]
         made = rendering._renderer.render(shaped(sent, shaping), {"add_generation_prompt": True})
-        assert "Instructions of the developer:\n\nsystem" in rendering._tokenizer.decode(made["prompt_token_ids"])
+        assert "Instructions of the developer:\n\nsystem" in rendering.tokenizer.decode(made["prompt_token_ids"])
 
 
 def test_a_template_that_shows_no_message_is_the_operators_fault(tmp_path: Path) -> None:
