@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from transformers.convert_slow_tokenizer import bytes_to_unicode
-
 from app.protocol.types import Json
 
 _MIN_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON cannot express; vLLM's API uses the same number."""
-_BYTES: Mapping[str, int] = {letter: byte for byte, letter in bytes_to_unicode().items()}
-"""The letters by which byte-level BPE names bytes (GPT-2's table)."""
 
 
 class LogprobReader:
@@ -46,3 +42,14 @@ class LogprobReader:
             if isinstance(name, str) and all(char in _BYTES for char in name):
                 return text, bytes(_BYTES[char] for char in name)
         return text, text.encode(errors="replace")
+
+
+def _byte_letters() -> dict[str, int]:
+    """The letters by which byte-level BPE names bytes (GPT-2's table)."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(byte): byte for byte in printable}
+    return letters | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+_BYTES = _byte_letters()
