@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -78,3 +79,25 @@ def test_a_drained_worker_ends_what_it_runs_and_gets_nothing_more(
     run(pair, late)
     for each in late:
         client.responses.cancel(each)
+
+
+def test_what_a_draining_worker_had_goes_on_elsewhere_when_it_is_killed(
+    pair: Longhaul, client: OpenAI, both: list[str]
+) -> None:
+    ids = begin(client, 6, ENDLESS)
+    before = run(pair, ids)
+    killed, other = both
+    drain(pair, killed)
+    mine = [each for each in ids if before[each][0] == killed]
+    os.kill(workers(pair)[killed]["pid"], signal.SIGKILL)
+
+    def taken_over() -> bool:
+        now = places(pair, ids)
+        return all(now[each][1] == 2 and now[each][0] != killed for each in mine)
+
+    until_sync(taken_over, what=lambda: str(places(pair, ids)))
+    assert all(places(pair, ids)[each] == (other, 1) for each in ids if each not in mine)
+    for each in ids:
+        client.responses.cancel(each)
+    until_sync(lambda: killed not in workers(pair) and len(workers(pair)) == 2, what="a worker in its place")
+    until_sync(lambda: {each["state"] for each in workers(pair).values()} == {"ready"}, what="nothing is drained")

@@ -243,3 +243,32 @@ async def test_a_model_with_another_vocabulary_is_refused_before_its_engine_star
         await engine.start()
     assert starts == []
     await engine.stop()
+
+
+async def test_a_sampler_with_a_memory_is_forced_through_committed_tokens(engine: Engine) -> None:
+    request = asked("Count from 1 to 60.", temperature=1.0, extra={"seed": 5}, frequency_penalty=0.2)
+    request["max_output_tokens"] = 60
+    turn = await build_turn(engine, request)
+    whole, _ = await written(engine, turn)
+    for cut in (1, 40):
+        assert whole[:cut] + (await written(engine, turn, whole[:cut]))[0] == whole
+
+
+async def test_a_cut_structured_answer_continues_exactly_from_any_token(engine: Engine) -> None:
+    [point] = points_of("person", text={"format": schema_of("person")})
+    turn = await turn_at(engine, point)
+    for cut in range(1, len(point.tokens), 13):
+        assert point.tokens[:cut] + (await written(engine, turn, point.tokens[:cut]))[0] == point.tokens
+
+
+async def test_response_messages_are_shown_on_request(engine: Engine) -> None:
+    assert (await build_turn(engine, asked("Hello!"))).messages is None
+    turn = await build_turn(engine, asked("Hello!", enable_response_messages=True))
+    assert turn.messages is not None
+    tokens, _ = await written(engine, turn)
+    made = turn.messages(tokens)
+    assert [each["role"] for each in made["input_messages"]] == ["system", "user"]
+    assert [each["channel"] for each in made["output_messages"]] == ["analysis", "final"]
+    again = asked("", previous_input_messages=[*made["input_messages"], *made["output_messages"]])
+    later = await build_turn(engine, again, [message("And?")])
+    assert "Hello! How can I help you today?<|end|><|start|>user<|message|>And?<|end|>" in gpt_oss_decode(later.prompt)

@@ -9,8 +9,11 @@ import pytest
 
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
+from app.protocol.limits import ALL_MODELS, LimitKind, LimitState
 from app.protocol.status import Status
+from app.protocol.types import Json
 from app.store.rows import ResponseRow
+from tests.faults.accounts import Entry, Usage, charged, used
 from tests.faults.audit import Transition, Write
 from tests.faults.checker import check
 from tests.faults.evidence import Evidence
@@ -124,3 +127,55 @@ def test_a_gap_in_the_log_is_noticed() -> None:
     gap = (Chunk(ID, 0, 1, 0, (), b"".join(EVENTS[:2])), Chunk(ID, 3, 4, 1, (), b"".join(EVENTS[2:])))
     found = check(Evidence([], rows={ID: row(RUNS)}, logs={ID: gap}))
     assert "events 3-4 follow event 1" in {each.finding for each in found}
+
+
+# -- what projects use, and their limits -----------------------------------------------------------------------
+
+USAGE: Json = {
+    "input_tokens": 3,
+    "input_tokens_details": {"cached_tokens": 1},
+    "output_tokens": 5,
+    "output_tokens_details": {"reasoning_tokens": 2},
+    "total_tokens": 8,
+}
+NEW = Entry("r1", "p", "k", None, QUEUED, 100, None)
+TAKEN = replace(NEW, before=QUEUED, after=RUNS)
+OVER = replace(TAKEN, before=RUNS, after=DONE, usage=USAGE)
+CANCELLED = replace(OVER, after=Status.CANCELLED, usage=None)
+LIFE = [NEW, TAKEN, OVER]
+QUEUE, BYTES, UNFINISHED = LimitKind.QUEUED_RESPONSES, LimitKind.QUEUED_BYTES, LimitKind.UNFINISHED_RESPONSES
+
+
+def others(*entries: Entry) -> list[Entry]:
+    """The same of another response."""
+    return [replace(entry, response_id="r2") for entry in entries]
+
+
+def broken_by(accounts: list[Entry], kind: LimitKind = QUEUE, value: int = 1000, taken: int = 0) -> set[str]:
+    limits = [LimitState("p", ALL_MODELS, kind, value, taken)]
+    return broken_rules(accounts=accounts, ledger=used(accounts, {}), limits=limits)
+
+
+def test_the_ledger_is_compared_with_the_usage_of_all_ends_to_the_token() -> None:
+    twice = [*LIFE, *others(*LIFE)]
+    assert used(twice, {}) == {("p", "k"): Usage(2, 6, 2, 10, 4)}
+    assert broken_by(twice) == set()
+    for ledger in ({}, {("p", "k"): Usage(1, 3, 1, 4, 2)}, {("p", "other"): Usage(1, 3, 1, 5, 2)}):
+        assert broken_rules(accounts=LIFE, ledger=ledger) == {"the_ledger_is_the_sum_of_all_usage"}
+    repeated = Write(2, 3, 1, None, AT, 4, 0, 5)
+    log = {"r1": [Write(0, 1, 1, None, AT, 8, 40), repeated, repeated]}  # of what ran and has no usage
+    assert charged([NEW, TAKEN, CANCELLED], log) == {"p": 40 + 3}
+    assert used([NEW, TAKEN, CANCELLED], log) == {("p", "k"): Usage(1, 40, 5, 3, 0)}
+    assert charged([NEW, replace(CANCELLED, before=QUEUED)], {"r1": []}) == {}
+    assert charged(LIFE, log) == {"p": 8}
+
+
+def test_more_than_a_limit_allows_is_noticed_and_so_is_what_is_taken_in_the_end() -> None:
+    left, exceeded = {"ended_responses_reserve_nothing"}, {"limits_are_never_exceeded"}
+    both = [NEW, *others(NEW), *LIFE[1:], *others(*LIFE[1:])]
+    for kind, value in ((QUEUE, 1), (BYTES, 199), (UNFINISHED, 1)):
+        assert broken_by(both, kind, value) == exceeded, "for a moment"
+        assert broken_by([*LIFE, *others(*LIFE)], kind, value) == set()
+        assert broken_by(LIFE, kind, taken=1) == left
+    for taken in (7, 8, 9):
+        assert broken_by(LIFE, LimitKind.TOKENS_PER_DAY, taken=taken) == (left if taken != 8 else set())

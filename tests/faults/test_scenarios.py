@@ -7,11 +7,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,20 +21,24 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import text
 
+from app.batches.expander import AHEAD_OF_SLOT, LINES_AHEAD, STEP_LINES
+from app.protocol.requests.bodies.batch import RESPONSES
 from app.protocol.status import Status
 from app.store.database import StoreUnavailable
 from app.store.queue.workers import POSTGRES_SILENT_SECONDS
-from tests.faults import full_disk
+from tests.faults import batch_rules, batches, full_disk
 from tests.faults.arena import Arena
-from tests.faults.evidence import pools
+from tests.faults.batch_clients import BatchClient
+from tests.faults.evidence import Evidence, pools
 from tests.faults.fleet import SUITE, Fleet, running
 from tests.faults.member import Role
 from tests.faults.moments import cancel_heartbeats, deadlock
 from tests.faults.plan import LEASE_SECONDS, MODEL, Plan
 from tests.faults.polling import with_pause
-from tests.faults.process_faults import DAY, send
+from tests.faults.process_faults import DAY, all_killed, send
 from tests.faults.proxy import Mode
 from tests.faults.questions import counting
+from tests.faults.records import BatchStory
 from tests.faults.scenarios import (
     SECONDS,
     at_work,
@@ -320,3 +325,76 @@ async def test_while_a_password_is_another_work_goes_on_and_no_log_has_it(fleet:
     await completed(fleet, ids, 300)
     logs = "".join(log.read_text(encoding="utf-8") for log in fleet.folder.glob("*.log"))
     assert not any(password in logs for password in (*old, OTHER_PASSWORD))
+
+
+# -- batches ---------------------------------------------------------------------------------------------------
+
+LINES = LINES_AHEAD + AHEAD_OF_SLOT * 2 * SLOTS + STEP_LINES
+"""More than are responses at a time."""
+BATCH_SECONDS = 400.0
+STAGES: list[tuple[str, Callable[[Any], bool], Role]] = [
+    ("some lines are responses", lambda row: row.expanded > 0, Role.MAINTENANCE),
+    ("others wait in the file", lambda row: row.numbered > 0 and row.expanded < LINES, Role.MAINTENANCE),
+    ("a third has ended", lambda row: row.numbered > LINES // 3, Role.WORKER),
+    ("half has ended", lambda row: row.numbered > LINES // 2, Role.API),
+    ("all have ended", lambda row: row.numbered == LINES, Role.MAINTENANCE),
+]
+
+
+class Batch:
+    """A batch whose lines count so far."""
+
+    def __init__(self, fleet: Fleet, numbers: int) -> None:
+        self._fleet = fleet
+        lines = {f"{numbers}-line-{number}": counting(numbers) for number in range(LINES)}
+        self.story = BatchStory(f"counting to {numbers}", RESPONSES, "24h", lines)
+        self.client = BatchClient(fleet.http, fleet.urls, self.story, Random(1))
+
+    async def row(self) -> Any:
+        statement = text("SELECT * FROM batches WHERE id = :id")
+        return (await self._fleet.db.execute(statement, {"id": self.story.batch_id}))[0]
+
+    async def reached(self, what: str, holds: Callable[[Any], bool]) -> None:
+        async def look() -> bool:
+            return holds(await self.row())
+
+        await until(look, BATCH_SECONDS, what)
+
+    async def findings(self) -> list[tuple[str, str]]:
+        """What does not hold of the batch, which has ended."""
+        await asyncio.wait_for(self.client.end(), BATCH_SECONDS)
+        batch_id = self.story.batch_id or ""
+        ended = (await batches.gather(self._fleet))[batch_id]
+        rows = {row.id: row for row in await rows_of(self._fleet, [name for _, name in ended.responses])}
+        evidence = Evidence([], rows=rows, batch_stories=[self.story], batches={batch_id: ended})
+        return [finding for rule in batch_rules.RULES for finding in rule(evidence)]
+
+
+async def test_every_line_has_one_result_whoever_is_killed_at_whatever_stage(fleet: Fleet) -> None:
+    batch = Batch(fleet, 12)
+    await batch.client.create()
+    following = asyncio.create_task(batch.client.follow())
+    try:
+        for what, holds, role in STAGES:
+            await batch.reached(what, holds)
+            await all_killed(role)(Arena(fleet, Random(1)))
+        await asyncio.wait_for(following, SECONDS)  # It may hear of the end by its next look, not by a doorbell.
+        assert await batch.findings() == []
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    assert [each["number"] for each in batch.story.seen[:-1]] == list(range(1, LINES + 1))
+    assert batch.story.polls[-1]["request_counts"] == {"total": LINES, "completed": LINES, "failed": 0}
+
+
+async def test_a_cancelled_batch_has_every_line_once_whoever_is_killed_meanwhile(fleet: Fleet) -> None:
+    batch = Batch(fleet, 100)
+    await batch.client.create()
+    await batch.reached("some have ended", lambda row: row.expanded > 0 and row.numbered > 0)
+    await batch.client.cancel()
+    numbered = (await batch.row()).numbered
+    await batch.reached("lines are ended", lambda row: row.numbered > numbered or row.written > 0)
+    await all_killed(Role.MAINTENANCE, Role.WORKER)(Arena(fleet, Random(1)))
+    assert await batch.findings() == []
+    assert batch.story.polls[-1]["status"] == "cancelled"
+    assert 0 < batch.story.polls[-1]["request_counts"]["completed"] < LINES

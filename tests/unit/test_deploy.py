@@ -176,6 +176,15 @@ class TestCompose:
             if name.startswith("worker-"):
                 assert _seconds(services[name]["stop_grace_period"]) > WORKER_STOP_SECONDS
 
+    def test_each_worker_has_a_gpu_of_its_own(self) -> None:
+        devices = [
+            device_id
+            for service in COMPOSE["services"].values()
+            for device in service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", ())
+            for device_id in device["device_ids"]
+        ]
+        assert len(devices) == len(set(devices)) == 2
+
 
 class TestKubernetes:
     @pytest.mark.parametrize(
@@ -232,6 +241,18 @@ class TestKubernetes:
         monkeypatch.setenv("LONGHAUL_METRICS_TOKEN", "0123456789abcdef")  # of the Secret
         Settings().check_metrics()
 
+    def test_the_ports_are_those_that_the_product_listens_on(self) -> None:
+        metrics = {
+            "name": "metrics",
+            "containerPort": int(DOCUMENTS["settings.yaml:0"]["data"]["LONGHAUL_METRICS_PORT"]),
+        }
+        assert _container("api.yaml:0")["ports"] == [{"name": "http", "containerPort": DEFAULTS.port}, metrics]
+        for name in PODS:
+            if name.startswith(("worker-", "maintenance")):
+                assert _container(name)["ports"] == [metrics]
+        assert _container("flower.yaml:0")["ports"] == [{"name": "http", "containerPort": DEFAULTS.flower_port}]
+        assert DOCUMENTS["api.yaml:1"]["spec"]["ports"][0]["targetPort"] == "http"
+
     @pytest.mark.parametrize("name", [name for name in PODS if "migrate" not in name and "flower" not in name])
     def test_copies_are_spread_over_nodes_and_not_evicted_together(self, name: str) -> None:
         labels = PODS[name]["spec"]["template"]["metadata"]["labels"]
@@ -262,6 +283,13 @@ class TestKubernetes:
         for name in PODS:
             if name.startswith("worker-"):
                 assert _pod(name)["terminationGracePeriodSeconds"] > WORKER_STOP_SECONDS
+
+    def test_the_workers_of_two_models_differ_by_the_name_of_the_model_alone(self) -> None:
+        texts = {
+            path.read_text(encoding="utf-8").replace(path.stem.removeprefix("worker-"), "MODEL")
+            for path in (DEPLOY / "kubernetes").glob("worker-*.yaml")
+        }
+        assert len(texts) == 1
 
     @pytest.mark.parametrize("name", [name for name in PODS if name.startswith("worker-")])
     def test_a_worker_has_devices_of_its_own_and_is_ready_when_it_says_so(self, name: str) -> None:
@@ -394,7 +422,7 @@ def _names(formula: str) -> set[str]:
 
 
 class TestProxies:
-    def test_bodies_heads_and_the_connections_of_one_address_have_bounds(self) -> None:
+    def test_bodies_and_heads_have_the_bounds_of_the_api(self) -> None:
         nginx, haproxy = _text("nginx.conf"), _text("haproxy.cfg")
         assert f"client_max_body_size {DEFAULTS.max_body_bytes // 1024**2}m;" in nginx
         assert f"client_header_timeout {HEAD_SECONDS:g}s;" in nginx
@@ -402,8 +430,6 @@ class TestProxies:
         assert f"send_timeout {DEFAULTS.write_seconds:g}s;" in nginx
         assert f"timeout http-request {HEAD_SECONDS:g}s " in haproxy
         assert f"timeout client {DEFAULTS.body_seconds:g}s " in haproxy
-        assert "limit_conn clients 100;" in nginx
-        assert "sc0_conn_cur gt 100" in haproxy, "of one address"
 
     def test_streams_are_not_buffered_and_no_stream_is_cut_between_two_keep_alives(self) -> None:
         nginx, haproxy = _text("nginx.conf"), _text("haproxy.cfg")
@@ -413,6 +439,22 @@ class TestProxies:
             *re.findall(r"timeout (?:server|tunnel) (\S+)", haproxy),
         ):
             assert _seconds(timeout) > DEFAULTS.keepalive_seconds
+
+    def test_both_lead_to_the_port_of_the_api_and_bound_the_connections_of_one_address(self) -> None:
+        nginx, haproxy = _text("nginx.conf"), _text("haproxy.cfg")
+        addresses = re.findall(r"^ +server (?:api\d )?([\d.]+):(\d+)", nginx + haproxy, re.MULTILINE)
+        assert {int(port) for _, port in addresses} == {DEFAULTS.port}
+        assert len(addresses) == 4
+        assert "limit_conn clients 100;" in nginx
+        assert "sc0_conn_cur gt 100" in haproxy
+
+    def test_a_proxy_repeats_what_it_could_not_send_and_keeps_no_connection_that_a_stopping_api_would_cut(self) -> None:
+        nginx, haproxy = _text("nginx.conf"), _text("haproxy.cfg")
+        assert nginx.count(" max_fails=0;") == 2, "else a rolling restart finds both marked as failed"
+        assert "non_idempotent" not in nginx
+        assert "keepalive" not in nginx.partition("upstream longhaul {")[2].partition("}")[0]
+        assert "retry-on conn-failure " in haproxy
+        assert "http-reuse never\n" in haproxy
 
     def test_a_proxy_and_a_restart_ask_for_readiness(self) -> None:
         assert "option httpchk GET /health/ready\n" in _text("haproxy.cfg")

@@ -50,6 +50,7 @@ class Postgres:
         self.released: list[str] = []
         self.owned: Mapping[str, int] = {}
         self.errors: list[Exception] = []
+        self.is_drained = False
 
     def sibling(self, _: int) -> Postgres:
         return self
@@ -73,7 +74,7 @@ class Postgres:
         self.slots.append(slots)
         if self.errors:
             raise self.errors.pop()
-        return HeartbeatResult({}, self.owned, False)
+        return HeartbeatResult({}, self.owned, self.is_drained)
 
     async def release(self, _: object, response_id: str, *__: object, **___: object) -> None:
         self.released.append(response_id)
@@ -126,8 +127,10 @@ class PaperSlots:
     def __init__(self) -> None:
         self.offered = 8
         self.away = (0, 0)
+        self.drained: list[bool] = []
 
-    def set_drained(self, is_drained: bool) -> None: ...
+    def set_drained(self, is_drained: bool) -> None:
+        self.drained.append(is_drained)
 
 
 def paper_lease(postgres: Postgres, seconds: float, runs: ActiveRuns, slots: PaperSlots, **parts: Any) -> Lease:
@@ -303,6 +306,17 @@ async def test_what_waits_is_dispatched_once_postgres_knows_of_more_slots(postgr
         postgres.errors.append(LeaseLost("gone"))
         await tell(6)
         await until(lambda: known == [8, 6, 6])
+
+
+async def test_the_worker_is_told_once_that_operators_drain_it_and_once_that_they_have_given_it_back(
+    postgres: Postgres,
+) -> None:
+    slots = PaperSlots()
+    async with leased(postgres, slots=slots):
+        for is_drained in (True, False):
+            postgres.is_drained, before = is_drained, postgres.beats
+            await until(lambda before=before: postgres.beats > before + 3)
+        assert slots.drained == [True, False]
 
 
 async def test_a_new_identity_registers_only_under_its_own_lock(postgres: Postgres) -> None:
