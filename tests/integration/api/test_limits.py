@@ -297,19 +297,10 @@ async def test_no_response_gets_a_better_tier_than_its_project(
     await until(served, what="the better tier")
 
 
-async def test_limits_are_listed_and_removed_and_have_bounds(
+async def test_the_limits_of_a_project_are_bounded(
     admin: Administration, mine: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    daily = LimitKind.TOKENS_PER_DAY
-    for model, value in (("*", 5), (MODEL, 7)):
-        await admin.set_limits(mine.project, model, {daily: value})
-    found = [(row.project, row.model, row.kind, row.value) for row in await limits.find(admin.db, mine.project)]
-    assert found == [(mine.project, "*", daily, 5), (mine.project, MODEL, daily, 7)]
-    await admin.set_limits(mine.project, "*", {daily: None})
-    assert [row.model for row in await limits.find(admin.db, mine.project)] == [MODEL]
-    with pytest.raises(AdministrationError, match="no project 'proj_none'"):
-        await admin.set_limits("proj_none", "*", {daily: 5})
     monkeypatch.setattr("app.access.project_limits.MAX_LIMITS", 1)
-    await admin.set_limits(mine.project, MODEL, {daily: 5})
+    await limit(admin, mine, tokens_per_day=5)
     with pytest.raises(AdministrationError, match="has 1 limits"):
-        await admin.set_limits(mine.project, "*", {LimitKind.TOKENS_PER_MINUTE: 5})
+        await limit(admin, mine, tokens_per_minute=5)

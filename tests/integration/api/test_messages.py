@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anthropic
 import orjson
-import pytest
 
 from app.protocol.events import frames
 from app.store.database import Database
@@ -170,31 +168,6 @@ async def test_what_the_model_cannot_be_shown_is_left_out_and_the_model_is_told(
     first, _, last, document = items.json()["data"]
     assert (first["content"][1], last["output"]) == (said, [said])
     assert document["content"][0]["text"].startswith("[The file was left out: the file 'document.pdf' cannot be used: ")
-
-
-async def test_an_effort_that_the_model_does_not_take_is_the_nearest_one(api: Api, player: Player) -> None:
-    """Agents send efforts to every model; tests/unit has the table."""
-    asking = asyncio.create_task(post(api, output_config={"effort": "xhigh"}, thinking={"type": "adaptive"}))
-    play = await player.begin()
-    await play.finished()
-    assert (await asking).status_code == 200
-
-
-async def test_the_sdk_creates_streams_and_lists(api: Api, player: Player) -> None:
-    async with anthropic.AsyncAnthropic(base_url=api.url, api_key="none", max_retries=0) as client:
-        asked: Json = {"model": MODEL, "max_tokens": 64, "messages": HELLO}
-        async with player.at_work("Hi", " there"):
-            answer = await client.messages.create(**asked)
-            assert [block.text for block in answer.content if block.type == "text"] == ["Hi there"]
-            async with client.messages.stream(**asked) as stream:
-                assert [text async for text in stream.text_stream] == ["Hi", " there"]
-                assert (await stream.get_final_message()).usage.output_tokens == 2
-        models = [model async for model in client.models.list(limit=1)]
-        assert MODEL in [model.id for model in models]
-        assert (await client.models.retrieve(MODEL)).type == "model"
-        with pytest.raises(anthropic.BadRequestError) as caught:
-            await client.messages.create(**asked, extra_body={"top_k": -9})
-        assert "'top_k'" in str(caught.value)
 
 
 async def test_models_and_errors_have_the_form_of_the_api_that_the_caller_speaks(api: Api) -> None:
