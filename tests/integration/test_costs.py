@@ -251,8 +251,7 @@ async def unvacuumed(services: Any) -> AsyncIterator[None]:
     """Keeps autovacuum away, which writes WAL when it likes, and what other tests have left in pages and indexes."""
     owner = Database(services.owner_url, 1)
     try:
-        async with owner.begin() as connection:
-            await connection.execute(text("TRUNCATE responses, conversations, files, file_parts, batches CASCADE"))
+        await owner.execute(text("TRUNCATE responses, conversations, files, file_parts, batches CASCADE"))
         await _alter_all(owner, "SET (autovacuum_enabled = off)")
         yield
     finally:

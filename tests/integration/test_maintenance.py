@@ -58,8 +58,7 @@ def maintenance(
 
 
 async def age(db: Database, column: str) -> None:
-    async with db.begin() as connection:
-        await connection.execute(text(f"UPDATE responses SET {column} = {column} - interval '1 hour'"))
+    await db.execute(text(f"UPDATE responses SET {column} = {column} - interval '1 hour'"))
 
 
 async def test_what_waits_is_sent_when_there_is_room_and_no_worker_sends_it(db: Database, pubsub: PubSub) -> None:
@@ -193,8 +192,7 @@ async def test_sweeping_merges_logs_then_deletes_events_then_rows(db: Database, 
         await w.run(response_id)
     events = await events_of(db, response_id)
     await age(db, "finished_at")
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE responses SET log = 'live'"))  # as that of a longer one
+    await db.execute(text("UPDATE responses SET log = 'live'"))  # as that of a longer one
     await maintenance(db, pubsub, Queue()).sweep()
     assert (await row_of(db, response_id)).log == "merged"
     assert await events_of(db, response_id) == events

@@ -62,8 +62,7 @@ class FlowerClient:
         return (await self.http.post(f"/api/task/revoke/{response_id}")).status_code == httpx.codes.OK
 
     async def rows(self, statement: str, **values: Any) -> list[Any]:
-        async with self.fleet.db.autocommit() as connection:
-            return list(await connection.execute(text(statement), values))
+        return list(await self.fleet.db.execute(text(statement), values))
 
     async def status(self, response_id: str) -> str:
         (row,) = await self.rows("SELECT status FROM responses WHERE id = :id", id=response_id)

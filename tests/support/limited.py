@@ -46,8 +46,7 @@ async def used(db: Database, project: str = PROJECT) -> dict[str, float]:
 
 async def stop_the_clock(db: Database) -> None:
     """Nothing is refilled for an hour."""
-    async with db.autocommit() as connection:
-        await connection.execute(text("UPDATE limits SET as_of = now() + interval '1 hour'"))
+    await db.execute(text("UPDATE limits SET as_of = now() + interval '1 hour'"))
 
 
 def reserving(project: str = PROJECT, output_tokens: int | None = OUTPUT, **request: Any) -> NewResponse:

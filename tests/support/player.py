@@ -21,9 +21,8 @@ from tests.support.waiting import until
 
 async def ids(db: Database, status: str | None = None) -> list[str]:
     """The ids of all responses, or of those with one status, oldest first."""
-    async with db.autocommit() as connection:
-        rows = await connection.execute(text("SELECT id, status FROM responses ORDER BY created_at"))
-        return [row.id for row in rows if status in (None, row.status)]
+    rows = await db.execute(text("SELECT id, status FROM responses ORDER BY created_at"))
+    return [row.id for row in rows if status in (None, row.status)]
 
 
 async def one(db: Database, status: str | None = None) -> str:

@@ -20,6 +20,8 @@ from app.protocol.tasks import COUNT
 from app.protocol.usage import Usage
 from app.queue.message import Priority
 from app.store import retention
+from app.store.batches import changes as batch_changes
+from app.store.batches.changes import NewBatch
 from app.store.context.size import find_previous
 from app.store.database import Database
 from app.store.queue import workers
@@ -28,7 +30,7 @@ from app.store.responses import claims, lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.logs import Entry
 from app.store.responses.new_rows import NewResponse
-from app.store.rows import Ending, Idempotency, LargeRow, ResponseRow
+from app.store.rows import BatchPlace, Ending, Idempotency, LargeRow, ResponseRow
 from app.store.tables import DEFAULT_PROJECT
 from tests.support.requests import message, stored_request
 
@@ -51,6 +53,32 @@ async def queued(db: Database, project: str = DEFAULT_PROJECT, **request: Any) -
         new = replace(new, chain_length=found.chain.count + 1, context_bytes=found.chain.bytes)
     await Inserter(db).create(new)
     return new.id
+
+
+async def new_batch(
+    db: Database,
+    batch_id: str,
+    project: str = DEFAULT_PROJECT,
+    *,
+    lines: int | None = None,
+    key_id: str | None = None,
+    model: str | None = None,
+    queue: str | None = None,
+    file_id: str = "file_a",
+) -> str:
+    """A batch with a window of a day, whose file nobody has read; with `lines` it has so many, which are all good."""
+    async with db.begin() as connection:
+        new = NewBatch(batch_id, project, key_id, "/v1/responses", file_id, "24h", 86400.0)
+        await batch_changes.create(connection, new)
+        if lines is not None:
+            await batch_changes.validated(connection, batch_id, lines, model, queue)
+    return batch_id
+
+
+def new_line(batch_id: str, number: int, project: str = DEFAULT_PROJECT, **request: Any) -> NewResponse:
+    """A line of a batch before its insert."""
+    place = BatchPlace(batch_id, number, str(number), 60.0)
+    return replace(new_response(None, project, **request), priority=Priority.WINDOW.value, place=place)
 
 
 def new_response(idempotency: Idempotency | None = None, project: str = DEFAULT_PROJECT, **request: Any) -> NewResponse:
@@ -88,8 +116,7 @@ async def released(db: Database) -> list[str]:
 
 async def merge_all(db: Database) -> int:
     """Merges the logs of all responses that have ended, short ones too; returns how many."""
-    async with db.autocommit() as connection:
-        await connection.execute(text("UPDATE responses SET log = 'live' WHERE log = 'merged'"))
+    await db.execute(text("UPDATE responses SET log = 'live' WHERE log = 'merged'"))
     return await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1), 1000)
 
 
@@ -110,8 +137,7 @@ async def crashed(db: Database, **request: Any) -> str:
 async def long_alive(db: Database, worker: str) -> None:
     """As `alive`, of a worker that started an hour ago; so did all others then."""
     await alive(db, worker)
-    async with db.begin() as connection:
-        await connection.execute(text("UPDATE workers SET started_at = now() - interval '1 hour'"))
+    await db.execute(text("UPDATE workers SET started_at = now() - interval '1 hour'"))
 
 
 @asynccontextmanager
@@ -129,10 +155,9 @@ async def living(db: Database, *names: str) -> AsyncIterator[None]:
     yield
     for name in set(names) - set(before):
         await workers.unregister(db, name)
-    async with db.autocommit() as connection:
-        for row in before.values():
-            if not row.lives:
-                await connection.execute(lend, {"id": row.id, "until": row.lease_until})
+    for row in before.values():
+        if not row.lives:
+            await db.execute(lend, {"id": row.id, "until": row.lease_until})
 
 
 async def claimed(db: Database, worker: str = WORKER, **request: Any) -> ResponseRow:
@@ -183,8 +208,7 @@ class Writer:
 
 async def change(db: Database, response_id: str, **values: object) -> None:
     sets = ", ".join(f"{name} = :{name}" for name in values)
-    async with db.autocommit() as connection:
-        await connection.execute(text(f"UPDATE responses SET {sets} WHERE id = :id"), {**values, "id": response_id})
+    await db.execute(text(f"UPDATE responses SET {sets} WHERE id = :id"), {**values, "id": response_id})
 
 
 async def in_foreground(db: Database, words: str, **request: Any) -> str:

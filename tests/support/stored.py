@@ -36,7 +36,6 @@ def counted(size: int, name: str) -> int:
 
 async def stored(db: Database, project: str) -> int:
     """The bytes that a project stores. Asserts that they are counted exactly, for all projects."""
-    async with db.autocommit() as connection:
-        rows = (await connection.execute(text(STORED))).all()
+    rows = await db.execute(text(STORED))
     assert {row.project: row.counted for row in rows} == {row.project: row.occupied for row in rows}
     return {row.project: int(row.counted) for row in rows}[project]

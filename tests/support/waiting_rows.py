@@ -56,8 +56,7 @@ async def waiting(
         "window": window,
     }
     values["request"] = json.dumps(stored_request())
-    async with db.autocommit() as connection:
-        await connection.execute(_INSERT, {**values, "priority": priority.value, "count": count})
+    await db.execute(_INSERT, {**values, "priority": priority.value, "count": count})
     return [f"{values['prefix']}-{each}" for each in range(1, count + 1)]
 
 
@@ -75,8 +74,7 @@ async def weigh(db: Database, project: str, weight: float) -> None:
     """Gives a project, which need not be there, its share."""
     statement = "INSERT INTO projects (id, name, created_at, weight) VALUES (:project, :project, now(), :weight) "
     changed = statement + "ON CONFLICT (id) DO UPDATE SET weight = excluded.weight"
-    async with db.autocommit() as connection:
-        await connection.execute(text(changed), {"project": project, "weight": weight})
+    await db.execute(text(changed), {"project": project, "weight": weight})
 
 
 async def sent(db: Database, ahead: Ahead = NOTHING_AHEAD, queue: str = QUEUE) -> list[str]:
@@ -92,15 +90,13 @@ async def take(db: Database, ids: Sequence[str], worker: str = "w") -> None:
     columns = "status = 'in_progress', attempt = attempt + 1, started_at = now(), yielded = false"
     owner = "worker = :worker, sent_to = :worker, sent_at = coalesce(sent_at, now())"
     claim = f"UPDATE responses SET {columns}, {owner} WHERE id = ANY(:ids)"
-    async with db.autocommit() as connection:
-        await connection.execute(text(claim), {"ids": list(ids), "worker": worker})
+    await db.execute(text(claim), {"ids": list(ids), "worker": worker})
 
 
 async def end(db: Database, ids: Sequence[str]) -> None:
     """What the end of a response does to the queue."""
     ended = "status = 'cancelled', worker = NULL, finished_at = now(), output = '[]'"
-    async with db.autocommit() as connection:
-        await connection.execute(text(f"UPDATE responses SET {ended} WHERE id = ANY(:ids)"), {"ids": list(ids)})
+    await db.execute(text(f"UPDATE responses SET {ended} WHERE id = ANY(:ids)"), {"ids": list(ids)})
 
 
 async def drain(db: Database, count: int, queue: str = QUEUE) -> list[str]:

@@ -19,14 +19,14 @@ from app.store.tenants import api_keys, limits, projects, service_accounts
 from app.store.tenants.projects import EVERYTHING
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
+from tests.integration.store.common import blocked
 from tests.support.tenants import keys_of
 from tests.support.waiting import until
 
 
 async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -> None:
     made = await admin.create_key("default", "mine", {Scope.RESPONSES})
-    async with db.autocommit() as connection:
-        dumped = str((await connection.execute(text("SELECT api_keys::text FROM api_keys"))).scalars().all())
+    dumped = str(await db.execute(text("SELECT api_keys::text FROM api_keys")))
     assert made.secret not in dumped and made.secret[10:-4] not in dumped
     (row,) = await keys_of(admin.db, "default")
     assert (row.hash, row.shown) == (hash_of(made.secret), shown(made.secret))
@@ -68,9 +68,8 @@ async def test_a_new_project_begins_with_the_limits_that_the_setting_names_and_t
     assert found == [(new.id, "*", "requests_per_minute", 600), (new.id, "*", "tokens_per_day", 5000)]
     known = await projects.find(db, [old.id, new.id])
     assert (known[old.id].is_limited, known[new.id].is_limited) == (False, True)
-    async with db.autocommit() as connection:
-        noted = await connection.execute(text("SELECT type FROM audit_logs WHERE project = :id"), {"id": new.id})
-        assert set(noted.scalars()) == {"project.created", "rate_limit.updated"}
+    noted = await db.execute(text("SELECT type FROM audit_logs WHERE project = :id"), {"id": new.id})
+    assert {row.type for row in noted} == {"project.created", "rate_limit.updated"}
 
 
 async def test_projects_and_keys_that_are_made_at_once_keep_their_bounds(
@@ -148,14 +147,10 @@ async def test_a_key_cannot_be_rotated_while_its_service_account_is_deleted(
     accounts = ServiceAccounts(Changes(db, pubsub))
     account, key = await accounts.create("default", "jobs", None)
 
-    async def waits() -> bool:
-        async with db.autocommit() as connection:
-            return bool((await connection.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted"))).first())
-
     async with db.begin() as connection:
         await projects.lock(connection, "default")
         rotating = asyncio.create_task(admin.rotate_key(key.row.id))
-        await until(waits, what="the rotation to wait for the project")
+        await blocked(db)
         await service_accounts.revoke(connection, account.id)
     with pytest.raises(AdministrationError, match="works no longer"):
         await rotating

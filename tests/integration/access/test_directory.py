@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from app.access import directory as module
 from app.access.administration import Administration
@@ -170,8 +171,7 @@ async def test_a_key_that_is_found_during_a_look_misses_nothing(
 async def test_a_key_whose_row_is_deleted_ends(directory: Directory, admin: Administration, db: Database) -> None:
     made = await admin.create_key("default", "mine", PROJECT_SCOPES)
     key = await known(directory, made.secret)
-    async with db.begin() as connection:
-        await connection.exec_driver_sql("DELETE FROM api_keys")
+    await db.execute(text("DELETE FROM api_keys"))
     await directory.look()
     assert key.refusal == DELETED
     assert await directory.key(made.secret) is None

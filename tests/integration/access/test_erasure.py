@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,10 +15,8 @@ from app.access.erasure import erase_due
 from app.announcer import Announcer
 from app.protocol.limits import LimitKind
 from app.protocol.status import Status
-from app.queue.message import Priority
 from app.store.batches import changes as batch_changes
 from app.store.batches import rows as rows_of_batches
-from app.store.batches.changes import NewBatch
 from app.store.context import conversations
 from app.store.context.conversations import ConversationRow, NewItem
 from app.store.database import Database
@@ -28,14 +25,13 @@ from app.store.files.rows import NewFile
 from app.store.responses import endings, lookup
 from app.store.responses.inserts import insert_lines
 from app.store.roles.rights import MAINTENANCE
-from app.store.rows import BatchPlace
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import limits, projects
 from app.store.tenants.erasure import SETTLE_SECONDS
 from app.streaming.pubsub import PubSub
 from tests.support.requests import message
 from tests.support.roles import as_role
-from tests.support.rows import WORKER, claim, new_response, queued
+from tests.support.rows import WORKER, claim, new_batch, new_line, queued
 from tests.support.stored import stored
 from tests.support.webhooks import endpoint
 
@@ -44,9 +40,8 @@ TABLES += ("api_keys", "limits", "settlements", "webhook_endpoints", "webhook_de
 
 
 async def sql(db: Database, statement: str, **values: Any) -> Any:
-    async with db.begin() as connection:
-        result = await connection.execute(text(statement), values)
-        return result.scalar() if result.returns_rows else None
+    found = await db.execute(text(statement), values)
+    return found[0][0] if found else None
 
 
 async def filed(db: Database, project: str, file_id: str, data: bytes = b"Hello!") -> None:
@@ -181,12 +176,8 @@ async def test_the_default_project_loses_what_it_had_and_stays(
 
 async def batch_of(db: Database, project: str) -> tuple[str, list[str]]:
     """An unfinished batch whose first three lines are responses: one has ended, one runs, one waits."""
-    batch_id, file_id = f"batch_{project}", f"file_of_{project}"
-    await filed(db, project, file_id)
-    new = NewBatch(batch_id, project, None, "/v1/responses", file_id, "24h", 86400.0)
-    async with db.begin() as connection:
-        await batch_changes.create(connection, new)
-        await batch_changes.validated(connection, batch_id, 5, None)
+    await filed(db, project, f"file_of_{project}")
+    batch_id = await new_batch(db, f"batch_{project}", project, lines=5, file_id=f"file_of_{project}")
     ids = await lines_of(db, project, batch_id, 1, 2, 3)
     await endings.cancel(db, ids[0], project)
     await claim(db, ids[1], WORKER)
@@ -194,12 +185,7 @@ async def batch_of(db: Database, project: str) -> tuple[str, list[str]]:
 
 
 async def lines_of(db: Database, project: str, batch_id: str, *numbers: int) -> list[str]:
-    lines = [
-        replace(
-            new_response(None, project), priority=Priority.WINDOW.value, place=BatchPlace(batch_id, number, "a", 1.0)
-        )
-        for number in numbers
-    ]
+    lines = [new_line(batch_id, number, project) for number in numbers]
     async with db.begin() as connection:
         await insert_lines(connection, lines)
         await batch_changes.advance(connection, batch_id, numbers[-1], 0)
@@ -211,12 +197,9 @@ async def test_what_an_unfinished_batch_has_written_of_its_files_goes_with_it(
 ) -> None:
     """Parts that belong to no file yet hold outputs."""
     project = (await admin.create_project("a")).id
-    await filed(db, project, "file_in")
+    await filed(db, project, "file_a")
     output, errors = (PartWriter(db, project, f"part_{name}") for name in ("output", "errors"))
-    async with db.begin() as connection:
-        await batch_changes.create(
-            connection, NewBatch("batch_a", project, None, "/v1/responses", "file_in", "24h", 86400.0)
-        )
+    await new_batch(db, "batch_a", project)
     for part in (output, errors):
         await part.open(6)
         await part.write(b"answer")

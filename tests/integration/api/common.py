@@ -81,8 +81,7 @@ async def rest_of(reader: Reader) -> list[Json]:
 
 
 async def change(db: Database, statement: str, **values: Any) -> None:
-    async with db.autocommit() as connection:
-        await connection.execute(text(statement), values)
+    await db.execute(text(statement), values)
 
 
 async def count(db: Database, table: str) -> int:

@@ -293,8 +293,7 @@ async def counted(db: Database, minute: str, project: str, tokens: int, key_id: 
     statement = """INSERT INTO usage (minute, project, key_id, model, tier, requests, input_tokens, cached_tokens,
         output_tokens, reasoning_tokens)
         VALUES (:minute, :project, :key, :model, 'default', 1, :tokens, :half, :tokens, 0)"""
-    async with db.autocommit() as connection:
-        await connection.execute(text(statement), {**values, "tokens": tokens, "half": tokens // 2})
+    await db.execute(text(statement), {**values, "tokens": tokens, "half": tokens // 2})
 
 
 def seconds(moment: str) -> int:

@@ -254,9 +254,8 @@ class TestLimits:
         alone = await calling.background(input=trigger, max_output_tokens=16)
         plain = await calling.background(max_output_tokens=16)
         statement = text("SELECT reserved_output, request->>'summary_tokens' FROM responses WHERE id = :id")
-        async with db.autocommit() as connection:
-            found = [(await connection.execute(statement, {"id": each})).one() for each in (both, alone, plain)]
-        assert [tuple(each) for each in found] == [(4096 + 16, "4096"), (4096, "4096"), (16, None)]
+        found = [await db.execute(statement, {"id": each}) for each in (both, alone, plain)]
+        assert [tuple(row) for (row,) in found] == [(4096 + 16, "4096"), (4096, "4096"), (16, None)]
 
     async def test_what_a_response_continues_is_reserved_too(
         self, admin: Administration, mine: Tenant, calling: Api, player: Player, db: Database

@@ -13,6 +13,7 @@ import httpx
 import openai
 import orjson
 import pytest
+from sqlalchemy import text
 
 from app.api import sse
 from app.protocol.requests.bodies.webhooks import EVENT_TYPES
@@ -69,9 +70,8 @@ async def test_the_client_makes_reads_changes_lists_and_deletes_endpoints(sdk: o
 
 async def test_what_is_stored_of_a_secret_is_sealed(db: Database, sdk: openai.AsyncOpenAI) -> None:
     new = await made(sdk)
-    async with db.autocommit() as connection:
-        row = (await connection.exec_driver_sql("SELECT * FROM webhook_endpoints")).one()
-    assert new.signing_secret.removeprefix("whsec_") not in str(row)
+    stored = await db.execute(text("SELECT * FROM webhook_endpoints"))
+    assert stored and new.signing_secret.removeprefix("whsec_") not in str(stored)
 
 
 async def test_a_rotation_replaces_the_secret_at_once_or_in_a_day(

@@ -56,9 +56,8 @@ async def flower(db: Database) -> Flower:
 
 async def sent(db: Database, worker: str = W1) -> str:
     response_id = await queued(db)
-    async with db.autocommit() as connection:
-        statement = "UPDATE responses SET sent_at = now(), sent_to = :worker, sends = 1 WHERE id = :id"
-        await connection.execute(text(statement), {"worker": worker, "id": response_id})
+    statement = "UPDATE responses SET sent_at = now(), sent_to = :worker, sends = 1 WHERE id = :id"
+    await db.execute(text(statement), {"worker": worker, "id": response_id})
     return response_id
 
 
@@ -107,9 +106,8 @@ async def test_a_response_that_was_released_or_yielded_waits_for_another_attempt
 async def test_a_message_that_was_sent_again_is_with_its_new_worker(db: Database, flower: Flower) -> None:
     response_id = await sent(db, W1)
     flower.hear("received", response_id, W1)
-    async with db.autocommit() as connection:
-        statement = text("UPDATE responses SET sent_to = :worker, sends = 2 WHERE id = :id")
-        await connection.execute(statement, {"worker": W2, "id": response_id})
+    statement = text("UPDATE responses SET sent_to = :worker, sends = 2 WHERE id = :id")
+    await db.execute(statement, {"worker": W2, "id": response_id})
     await flower.follower.look()
     assert flower.shown(response_id) == ("RECEIVED", W2, "attempt 1")
 

@@ -26,8 +26,7 @@ UNKNOWN_REQUESTS = ['{"of a newer version": 1}', "[7]", "7", "null", r'{"input":
 
 async def damage(db: Database, response_id: str, column: str, value: str) -> None:
     statement = f"UPDATE responses SET {column} = CAST(:value AS json) WHERE id = :id"
-    async with db.begin() as connection:
-        await connection.execute(text(statement), {"id": response_id, "value": value})
+    await db.execute(text(statement), {"id": response_id, "value": value})
 
 
 async def _has_begun(db: Database, response_id: str) -> bool:
@@ -99,8 +98,7 @@ async def test_a_log_that_cannot_be_read_keeps_no_other_from_being_merged(db: Da
         for response_id in (bad, good):
             await w.run(response_id)
     poison = "UPDATE chunks SET frames = 'poison' WHERE response_id = :id"
-    async with db.begin() as connection:
-        await connection.execute(text(poison), {"id": bad})
+    await db.execute(text(poison), {"id": bad})
     before = (await logs.read(db, bad)).chunks
     assert await merge_all(db) == 2
     assert await retention.merge_finished(db, datetime.now(UTC)) == 0, "it is not tried again"

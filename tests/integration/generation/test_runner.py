@@ -141,8 +141,7 @@ async def test_a_response_whose_log_cannot_be_restored_fails_at_its_next_attempt
         job = w.start(response_id)
         await committed(db, response_id, 8)
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-        async with db.begin() as connection:
-            await connection.execute(text(f"UPDATE chunks SET {column} WHERE first > 2"))
+        await db.execute(text(f"UPDATE chunks SET {column} WHERE first > 2"))
         with pytest.raises(ResponseFailed, match="the server had an error"):
             await w.run(response_id)
     row = await row_of(db, response_id)
@@ -295,9 +294,7 @@ async def heartbeats(db: Database, worker_id: str, count: int) -> None:
     seen = set()
 
     async def enough() -> bool:
-        async with db.autocommit() as connection:
-            lease = text("SELECT lease_until FROM workers WHERE id = :id")
-            seen.add((await connection.execute(lease, {"id": worker_id})).scalar_one())
+        seen.update(await db.execute(text("SELECT lease_until FROM workers WHERE id = :id"), {"id": worker_id}))
         return len(seen) > count
 
     await until(enough)

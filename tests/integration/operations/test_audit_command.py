@@ -6,10 +6,8 @@ import asyncio
 import json
 import os
 import sys
-from functools import partial
 
 import pytest
-from sqlalchemy import text
 
 from app.access.administration import Administration
 from app.access.caller import Scope
@@ -20,9 +18,9 @@ from app.store.tenants import audit
 from app.store.tenants.audit import AuditFilter
 from app.streaming.pubsub import PubSub
 from tests.integration.operations.here import ShellHere
+from tests.integration.store.common import blocked
 from tests.support.api import Api
 from tests.support.commands import CODE, Shell
-from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -47,16 +45,12 @@ async def test_no_entry_appears_before_one_that_was_exported(
     slow = Changes(db, pubsub, Operator("key_1", "192.0.2.1", "req_1"))
     async with slow.begin() as change:
         quick = asyncio.create_task(admin.create_project("quick"))
-        await until(partial(_waits_for_its_turn, db))
+        await blocked(db)
         await change.note(AuditType.PROJECT_CREATED, "a", None, {"data": {"name": "slow"}})
     await quick
     found, _ = await audit.find_page(db, AuditFilter(), Page(10))
     assert [entry.details["data"]["name"] for entry in found] == ["slow", "quick"]
     assert (found[0].actor, found[0].address, found[0].request_id) == ("key_1", "192.0.2.1", "req_1")
-
-
-async def _waits_for_its_turn(db: Database) -> bool:
-    return bool(await db.execute(text("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")))
 
 
 async def test_with_follow_it_prints_what_is_changed_later(shell: Shell, admin: Administration) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import openai
 
 from app.access.administration import Administration
-from app.queue.message import Priority
-from app.store.batches import changes as batch_changes
-from app.store.batches.changes import NewBatch
 from app.store.database import Database
 from app.store.responses import endings, logs
 from app.store.responses.new_rows import insert_waiting
-from app.store.rows import BatchPlace
 from tests.support.api import MODEL, Api
-from tests.support.rows import WORKER, Writer, claimed, new_response, queued
+from tests.support.rows import WORKER, Writer, claimed, new_batch, new_line, queued
 from tests.support.tenants import Tenant, as_caller, tenant
 
 SECRET = "a secret plan"
@@ -130,15 +125,8 @@ async def test_the_lines_of_a_batch_are_listed_in_its_project_alone(
     other = await tenant(admin, "other")
     made: dict[str, list[str]] = {}
     for project, batch_id in ((mine.project, "batch_a"), (mine.project, "batch_b"), (other.project, "batch_c")):
-        async with db.begin() as connection:
-            await batch_changes.create(
-                connection, NewBatch(batch_id, project, None, "/v1/responses", "file_a", "24h", 86400)
-            )
-        lines = [new_response(None, project, background=True) for _ in range(2)]
-        new = [
-            replace(each, priority=Priority.WINDOW.value, place=BatchPlace(batch_id, number, str(number), 60.0))
-            for number, each in enumerate(lines, 1)
-        ]
+        await new_batch(db, batch_id, project)
+        new = [new_line(batch_id, number, project, background=True) for number in (1, 2)]
         async with db.begin() as connection:
             await insert_waiting(connection, new)
         made[batch_id] = [each.id for each in new]

@@ -40,8 +40,7 @@ async def asked(api: Api, path: str, **query: Any) -> dict[str, Any]:
 
 
 async def changed(db: Database, statement: str, **values: Any) -> None:
-    async with db.begin() as connection:
-        await connection.execute(text(statement), values)
+    await db.execute(text(statement), values)
 
 
 async def waiting(db: Database, project: str, count: int = 1, **more: Any) -> list[str]:

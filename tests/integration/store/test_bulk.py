@@ -18,7 +18,6 @@ from app.queue.message import Priority
 from app.responses.create.retried import retried
 from app.store.batches import changes as batch_changes
 from app.store.batches import rows as batches
-from app.store.batches.changes import NewBatch
 from app.store.columns import to_json
 from app.store.database import Database
 from app.store.operations import actions, cancels, listing, retries
@@ -29,7 +28,7 @@ from app.store.responses import claims, endings
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import insert_waiting
 from app.store.roles.rights import MAINTENANCE
-from app.store.rows import BatchPlace, Notice
+from app.store.rows import Notice
 from app.store.tenants import limits
 from app.store.tenants.limits import LimitRow
 from tests.integration.store.common import answered, begun, blocked, held, scalar, sql
@@ -37,7 +36,7 @@ from tests.support.bulk import action_of, check_cancelled, many_queued, started,
 from tests.support.celery_processes import ForkedProcess
 from tests.support.logs import events_of, row_of, text_of
 from tests.support.roles import as_role
-from tests.support.rows import WORKER, alive, living, new_response, queued
+from tests.support.rows import WORKER, alive, living, new_batch, new_line, new_response, queued
 from tests.support.waiting import until
 from tests.support.waiting_rows import take
 
@@ -204,11 +203,8 @@ async def test_an_action_with_a_filter_of_another_version_fails_and_stops_no_oth
 
 async def batch(db: Database, batch_id: str, key: str | None = None, model: str | None = None, age: int = 60) -> None:
     """A batch of 20 lines, of which 6 were made responses."""
+    await new_batch(db, batch_id, lines=20, key_id=key, model=model)
     async with db.begin() as connection:
-        await batch_changes.create(
-            connection, NewBatch(batch_id, "default", key, "/v1/responses", "file_a", "24h", 86400)
-        )
-        await batch_changes.validated(connection, batch_id, 20, model)
         await batch_changes.advance(connection, batch_id, 6, 100)
     older = "UPDATE batches SET created_at = created_at - make_interval(secs => :age) WHERE id = :id"
     await sql(db, older, id=batch_id, age=age)
@@ -263,24 +259,21 @@ async def test_a_retry_leaves_batches_as_they_are(db: Database) -> None:
 
 async def test_lines_that_become_responses_while_a_cancel_is_accepted_are_cancelled_by_it(db: Database) -> None:
     await batch(db, "all")
-    new = [replace(new_response(background=True), priority=Priority.WINDOW.value) for _ in range(3)]
+    lines = [new_line("all", number, background=True) for number in (7, 8, 9)]
     async with db.begin() as expanding:
         await batches.lock(expanding, "all")
         accepting = asyncio.create_task(started(db, ActionKind.CANCEL, QUEUED))
         await blocked(db)
-        lines = [replace(each, place=BatchPlace("all", 7 + place, "a", 60.0)) for place, each in enumerate(new)]
         await insert_waiting(expanding, lines)
         await batch_changes.advance(expanding, "all", 9, 200)
     action, _ = await carried_out(db, await accepting)
     assert action.done == 3
-    await check_cancelled(db, [each.id for each in new])
+    await check_cancelled(db, [each.id for each in lines])
 
 
 async def test_a_cancel_of_what_waits_ends_no_batch_but_those_of_which_nothing_can_run(db: Database) -> None:
     await batch(db, "runs")
-    async with db.begin() as connection:
-        new = NewBatch("unread", "default", None, "/v1/responses", "file_a", "24h", 86400)
-        await batch_changes.create(connection, new)
+    await new_batch(db, "unread")
     assert await cancels.count_batches(db, QUEUED) == cancels.BatchCount(1, 14)
     action = await started(db, ActionKind.CANCEL, QUEUED)
     await batch(db, "later")
@@ -368,12 +361,9 @@ async def test_a_retry_of_work_in_a_window_has_the_window_anew_and_goes_with_its
 
 
 async def test_a_retry_of_a_batchs_line_has_the_whole_window_of_its_batch(db: Database) -> None:
-    async with db.begin() as connection:
-        await batch_changes.create(
-            connection, NewBatch("batch_a", "default", None, "/v1/responses", "file_a", "24h", 86400)
-        )
-    made = replace(new_response(background=True), priority=Priority.WINDOW.value, window_seconds=60.0)
-    await Inserter(db).create(replace(made, place=BatchPlace("batch_a", 1, "a", 60.0)))
+    await new_batch(db, "batch_a")
+    made = replace(new_line("batch_a", 1, background=True), window_seconds=60.0)
+    await Inserter(db).create(made)
     await endings.fail(db, made.id, "server_error", "broken")
     await failed(db)
     await carried_out(db, await started(db, ActionKind.RETRY, ResponseFilter(batch="batch_a")))

@@ -45,8 +45,7 @@ async def test_a_new_key_is_known_before_it_seals_and_old_ones_still_unseal(
     newest = await running.get("default")
     assert (token := newest.seal(KIND, "c")).startswith("lh2_")
     assert [newest.unseal(KIND, each) for each in (old, seen[0], token)] == ["a", "b", "c"]
-    async with db.begin() as connection:
-        await connection.execute(text("DELETE FROM keys WHERE name = 'seal'"))
+    await db.execute(text("DELETE FROM keys WHERE name = 'seal'"))
     with pytest.raises(BadSeal):
         (await running.get("default")).unseal(KIND, old)
     assert (await running.get("default")).unseal(KIND, token) == "c"

@@ -17,8 +17,6 @@ from sqlalchemy import text
 
 from app.access.erasure import end_batches
 from app.protocol.status import Status
-from app.store.batches import changes as batch_changes
-from app.store.batches.changes import NewBatch
 from app.store.database import Database, StoreBusy, retry_until_available
 from app.store.operations.actions import ActionKind
 from app.store.operations.filters import ResponseFilter
@@ -32,7 +30,7 @@ from tests.integration.store.common import scalar, sql
 from tests.support.bulk import started
 from tests.support.logs import events_of, row_of
 from tests.support.roles import as_role
-from tests.support.rows import WORKER, Writer, alive, claim, claimed, queued
+from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_batch, queued
 from tests.support.waiting import until
 
 ERASURE = Erasure(DEFAULT_PROJECT, datetime(2100, 1, 1, tzinfo=UTC), is_archived=True)
@@ -58,10 +56,7 @@ async def wait_or_end(db: Database, tasks: Sequence[asyncio.Future[Any]]) -> boo
 async def two_batches(db: Database) -> None:
     """The one with the larger id is older, and comes first in the table."""
     for name in ("batch_z", "batch_a"):
-        async with db.begin() as connection:
-            new = NewBatch(name, DEFAULT_PROJECT, None, "/v1/responses", "file_a", "24h", 86400)
-            await batch_changes.create(connection, new)
-            await batch_changes.validated(connection, name, 1, None)
+        await new_batch(db, name, lines=1)
 
 
 async def ended_together(db: Database) -> list[Any]:

@@ -8,14 +8,12 @@ import pytest
 
 from app.maintenance.fleet import figures
 from app.queue.message import Priority, class_of
-from app.store.batches import changes as batch_changes
-from app.store.batches.changes import NewBatch
 from app.store.database import Database
 from app.store.operations import snapshot
 from app.store.queue import drains, pauses
 from app.store.responses import claims
 from tests.integration.store.common import sql
-from tests.support.rows import alive, claim, claimed, queued, release_all
+from tests.support.rows import alive, claim, claimed, new_batch, queued, release_all
 from tests.support.waiting_rows import QUEUE, end, waiting, weigh
 from tests.support.webhooks import ended as end_at_once
 from tests.support.webhooks import endpoint
@@ -170,12 +168,8 @@ async def test_the_pace_looks_back_as_far_as_it_reads_past_what_ended_without_a_
 
 async def test_lines_in_files_count_for_the_model_of_their_queue_before_any_is_a_response(db: Database) -> None:
     """The lines are of an adapter, and of a model with a queue of its own."""
-    async with db.begin() as connection:
-        for name in ("adapter", "scripted"):
-            await batch_changes.create(
-                connection, NewBatch(name, "default", None, "/v1/responses", "file_a", "24h", 86400)
-            )
-            await batch_changes.validated(connection, name, 20, name, "special")
+    for name in ("adapter", "scripted"):
+        await new_batch(db, name, lines=20, model=name, queue="special")
     found = figures(await snapshot.read(db, RETENTION), {"special": "scripted"})
     assert nonzero(found["lines_in_files"]) == {("scripted",): 40}
 

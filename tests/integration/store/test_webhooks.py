@@ -13,7 +13,6 @@ from sqlalchemy import text
 from app.access.erasure import end_batches
 from app.protocol.status import BatchStatus, Status
 from app.store.batches import changes as batches
-from app.store.batches.changes import NewBatch
 from app.store.database import Database
 from app.store.responses import endings, logs
 from app.store.responses import queued as many
@@ -25,7 +24,7 @@ from app.store.webhooks.deliveries import ENDPOINT_AT_ONCE, Claimed, Noted
 from app.store.webhooks.endpoints import EndpointRow
 from tests.integration.store.common import answered, begun, last_of, scalar, sql
 from tests.support.roles import as_role
-from tests.support.rows import queued
+from tests.support.rows import new_batch, queued
 from tests.support.webhooks import ended, endpoint, make_due, rows
 
 LEASE = 60.0
@@ -50,16 +49,8 @@ async def disable(db: Database, disabled: bool) -> EndpointRow | None:
     return await endpoints.update(db, DEFAULT_PROJECT, "we_a", changes)
 
 
-async def batch(db: Database, batch_id: str = "batch_1") -> str:
-    async with db.begin() as connection:
-        await batches.create(
-            connection, NewBatch(batch_id, DEFAULT_PROJECT, None, "/v1/responses", "file_1", "24h", 86400.0)
-        )
-    return batch_id
-
-
 async def ended_batch(db: Database, status: BatchStatus, batch_id: str) -> str:
-    await batch(db, batch_id)
+    await new_batch(db, batch_id)
     async with db.begin() as connection:
         if status is BatchStatus.CANCELLED:
             await batches.move(connection, batch_id, BatchStatus.CANCELLING)
@@ -152,7 +143,7 @@ async def test_what_an_erasure_ends_is_not_told_and_its_deliveries_go(db: Databa
     await endpoint(db)
     await ended(db, 2)
     (unfinished,) = [await queued(db, background=True)]
-    await batch(db)
+    await new_batch(db, "batch_1")
     await sql(db, "UPDATE projects SET erase_at = clock_timestamp()")
     (due,) = await erasure.due(db, 0)
     await end_batches(db, due)
