@@ -335,12 +335,6 @@ def differ(name: str, title: str, old: float, new: float) -> bool:
     return abs(new - old) > allowed
 
 
-async def test_a_line_of_a_batch_costs_less_than_a_post() -> None:
-    costs = parsed((DOCS / PAGE).read_text(encoding="utf-8"))
-    line, post = costs[LINE], costs["background"]
-    assert line.statements < post.statements and line.commits < post.commits and line.tasks < post.tasks
-
-
 async def test_a_response_costs_what_the_page_says(services: Any, migrated: str, db: Database, tmp_path: Path) -> None:
     page = DOCS / PAGE
     valkey = redis.Redis.from_url(services.redis_url)

@@ -14,7 +14,7 @@ Services and installations
 The API and its requests
     api              the API in the test's loop, and a reader of its streams; api_process: it as a process
     requests         stored requests; refusals: all requests that are refused, as tables
-    attached, pdfs   files in messages; PDFs
+    pdfs             PDFs
     batches, bulk    batches; many queued responses and actions of operators on them
     tenants          projects and their keys; limited: projects with limits
     sdk              answers by openai's own types, and what these have
@@ -37,7 +37,6 @@ Servers that tests play
     tool_process     Longhaul's own MCP servers as processes; python_server, browser_server: each of them, and its calls
     little_web       a web of a few pages
     collector        an OTLP collector
-    proxied_pubsub   a PubSub behind a proxy that breaks
 Measuring and waiting
     waiting          waits for a condition; processes: which are alive
     costs            statements, messages and tasks of one response

@@ -22,7 +22,6 @@ from app.store.database import Database
 from config.models import ModelCatalog
 from tests.support import pdfs
 from tests.support.api import MODEL, Api, served, serving, settings_for, uploaded
-from tests.support.attached import said, shown
 from tests.support.batches import Carried, created, ended, line, lines_of
 from tests.support.little_web import Answer, Asked, LittleWeb, redirect
 from tests.support.logs import row_of
@@ -70,6 +69,19 @@ async def api(services: Any, db: Database, tmp_path: Path, web: LittleWeb) -> As
 
 def in_base64(data: bytes, kind: str = "application/pdf") -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def said(part: Json) -> list[Json]:
+    return [{"role": "user", "content": [{"type": "input_text", "text": "Read this."}, part]}]
+
+
+async def shown(api: Api, db: Database, part: Json) -> str:
+    """What the model is shown of a part."""
+    row = await row_of(db, await api.background(input=said(part)))
+    [message] = messages_of(row.request["input"])
+    content = message["content"]
+    assert isinstance(content, str)
+    return content.removeprefix("Read this.")
 
 
 async def refused(api: Api, part: Json) -> tuple[int, str, str, str]:

@@ -25,28 +25,6 @@ from workers.generation import suspects
 from workers.generation.outcome import Cancelled, Outcome, ResponseFailed
 
 
-async def test_a_response_runs_from_queued_to_completed(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input="/say Hello, wörld 👋!")
-    async with worker(db, pubsub) as w:
-        assert await w.run(response_id) is Outcome.COMPLETED
-    row = await whole(db, response_id)
-    assert text_of(row) == "Hello, wörld 👋!"
-    assert row.attempt == 1
-    assert row.usage is not None
-    assert row.usage["output_tokens"] == len("Hello, wörld 👋!".encode()) + 1  # and the end token
-    assert row.usage["total_tokens"] == row.usage["input_tokens"] + row.usage["output_tokens"]
-
-
-async def test_max_output_tokens_makes_it_incomplete(db: Database, pubsub: PubSub) -> None:
-    response_id = await queued(db, input="/say 0123456789", max_output_tokens=4)
-    async with worker(db, pubsub) as w:
-        assert await w.run(response_id) is Outcome.INCOMPLETE
-    row = await whole(db, response_id, Status.INCOMPLETE)
-    assert text_of(row) == "0123"
-    assert row.output is not None
-    assert row.output[0]["status"] == "incomplete"
-
-
 async def test_many_responses_at_once_run_once_each_however_often_their_messages_come(
     db: Database, pubsub: PubSub
 ) -> None:

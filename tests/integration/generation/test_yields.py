@@ -16,7 +16,7 @@ from app.store.responses import claims, endings
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import change, in_foreground, queued, release_all, released
+from tests.support.rows import WORKER, alive, change, claim, claimed, in_foreground, queued, release_all, released
 from tests.support.waiting import until
 from tests.support.worker import Job, Worker, worker
 from workers.generation import slots as slots_module
@@ -86,39 +86,36 @@ async def test_a_response_yields_to_a_second_stream_and_continues_token_exact(db
         assert (await row_of(db, yielded)).started_at == row.started_at
 
 
-async def test_while_it_waits_its_run_timeout_stands_still(db: Database, pubsub: PubSub) -> None:
-    async with worker(db, pubsub) as w:
-        response_id = await queued(db, input=[message("/say Hello")])
-        await change(db, response_id, run_seconds=3600.0)
-        await claims.claim_all(db, [(response_id, w.lease.worker)])
-        assert await claims.yield_(db, response_id, 1, w.lease.worker)
-        await change(db, response_id, started_at=(await row_of(db, response_id)).created_at)
-        (row,) = await db.execute(text("SELECT run_deadline, run_seconds FROM responses"))
-        assert row.run_deadline is None and 3590 < row.run_seconds <= 3600
-        await claims.claim_all(db, [(response_id, w.lease.worker)])
-        (left,) = await db.execute(text("SELECT extract(epoch FROM run_deadline - now()) FROM responses"))
-        assert 3580 < left[0] <= 3600
+async def test_while_it_waits_its_run_timeout_stands_still(db: Database) -> None:
+    response_id = await queued(db)
+    await change(db, response_id, run_seconds=3600.0)
+    row = await claim(db, response_id, WORKER)
+    assert row is not None and await claims.yield_(db, response_id, 1, WORKER)
+    await change(db, response_id, started_at=row.created_at)
+    (waits,) = await db.execute(text("SELECT run_deadline, run_seconds FROM responses"))
+    assert waits.run_deadline is None and 3590 < waits.run_seconds <= 3600
+    await claim(db, response_id, WORKER)
+    (left,) = await db.execute(text("SELECT extract(epoch FROM run_deadline - now()) FROM responses"))
+    assert 3580 < left[0] <= 3600
 
 
-async def test_yields_use_up_no_claims(db: Database, pubsub: PubSub) -> None:
-    async with worker(db, pubsub) as w:
-        response_id = await queued(db)
-        for attempt in range(1, 4):
-            (row,) = await claims.claim_all(db, [(response_id, w.lease.worker)], max_claims=1)
-            assert row is not None
-            assert await claims.yield_(db, response_id, attempt, w.lease.worker)
-            assert await endings.find_exhausted(db, 3, max_claims=1) == []
+async def test_yields_use_up_no_claims(db: Database) -> None:
+    await alive(db)
+    response_id = await queued(db)
+    for attempt in range(1, 4):
+        (row,) = await claims.claim_all(db, [(response_id, WORKER)], max_claims=1)
+        assert row is not None
+        assert await claims.yield_(db, response_id, attempt, WORKER)
+        assert await endings.find_exhausted(db, 3, max_claims=1) == []
 
 
-async def test_a_yield_of_what_another_has_changes_nothing(db: Database, pubsub: PubSub) -> None:
+async def test_a_yield_of_what_another_has_changes_nothing(db: Database) -> None:
     """As after a cancel, a deletion, or a lease that was lost meanwhile."""
-    async with worker(db, pubsub) as w:
-        response_id = await queued(db)
-        await claims.claim_all(db, [(response_id, w.lease.worker)])
-        assert not await claims.yield_(db, response_id, 2, w.lease.worker)
-        assert not await claims.yield_(db, response_id, 1, "another")
-        await endings.cancel(db, response_id, None)
-        assert not await claims.yield_(db, response_id, 1, w.lease.worker)
+    response_id = (await claimed(db)).id
+    assert not await claims.yield_(db, response_id, 2, WORKER)
+    assert not await claims.yield_(db, response_id, 1, "another")
+    await endings.cancel(db, response_id, None)
+    assert not await claims.yield_(db, response_id, 1, WORKER)
 
 
 async def test_a_cancel_in_the_middle_of_a_yield_wins(db: Database, pubsub: PubSub) -> None:

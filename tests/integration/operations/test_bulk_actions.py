@@ -137,14 +137,6 @@ async def test_an_action_on_a_project_that_is_not_there_is_refused_and_one_is_fo
     assert entry.project == mine.project
 
 
-async def test_an_action_on_everything_or_nothing_comes_to_its_end(db: Database, operator: Api, acting: None) -> None:
-    await many_queued(db, 3)
-    nothing = await posted(operator, kind="cancel", filter={"model": "nobody"}, reason="x")
-    assert (await ended(operator, nothing["id"]))["done"] == 0
-    everything = await posted(operator, kind="cancel", all=True, reason="x")
-    assert (await ended(operator, everything["id"]))["done"] == 3
-
-
 async def test_of_two_actions_at_the_same_time_the_bound_lets_one_through(
     db: Database, operator: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,28 +81,26 @@ async def test_the_life_of_a_limit(shell: Shell) -> None:
     assert left == await printed(shell, "limits", "list", project) == f"{titles}queued_responses\tm\t7\t0"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        (("keys", "create"), 2, "--project ID or --admin"),
-        (("keys", "create", "--admin", "--project", "default"), 2, "--project ID or --admin"),
-        (("keys", "create", "--project", "default", "--scopes", "all"), 2, "'all'. Supported values are: 'responses'"),
-        (("keys", "create", "--project", "default", "--scopes", "admin"), 2, "of a project has scopes of"),
-        (("keys", "create", "--project", "default", "--days", "0"), 2, "expires_in_seconds"),
-        (("keys", "revoke", "key_none"), 1, "no key 'key_none'"),
-        (("projects", "update", "proj_none", "--weight", "2"), 1, "no project 'proj_none'"),
-        (("projects", "update", "default", "--weight", "0"), 2, "weight"),
-        (("projects", "erase", "default", "--days", "4000"), 2, "after_days"),
-        (("limits", "set", "default", "tokens", "5"), 2, "kind"),
-        (("limits", "list", "proj_none"), 1, "no project 'proj_none'"),
-    ],
-)
-async def test_a_mistake_is_one_line_that_says_what_would_be_right(
-    shell: Shell, arguments: tuple[str, ...], status: int, words: str
-) -> None:
-    ran = await shell.run(*arguments)
-    assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1), ran.err
-    assert ran.err.startswith("longhaul: ") and words in ran.err
+MISTAKES = [
+    (("keys", "create"), 2, "--project ID or --admin"),
+    (("keys", "create", "--admin", "--project", "default"), 2, "--project ID or --admin"),
+    (("keys", "create", "--project", "default", "--scopes", "all"), 2, "'all'. Supported values are: 'responses'"),
+    (("keys", "create", "--project", "default", "--scopes", "admin"), 2, "of a project has scopes of"),
+    (("keys", "create", "--project", "default", "--days", "0"), 2, "expires_in_seconds"),
+    (("keys", "revoke", "key_none"), 1, "no key 'key_none'"),
+    (("projects", "update", "proj_none", "--weight", "2"), 1, "no project 'proj_none'"),
+    (("projects", "update", "default", "--weight", "0"), 2, "weight"),
+    (("projects", "erase", "default", "--days", "4000"), 2, "after_days"),
+    (("limits", "set", "default", "tokens", "5"), 2, "kind"),
+    (("limits", "list", "proj_none"), 1, "no project 'proj_none'"),
+]
+
+
+async def test_a_mistake_is_one_line_that_says_what_would_be_right(shell: Shell) -> None:
+    for arguments, status, words in MISTAKES:
+        ran = await shell.run(*arguments)
+        assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1), ran.err
+        assert ran.err.startswith("longhaul: ") and words in ran.err
 
 
 async def test_a_key_gives_no_scope_that_it_has_not_itself(api: Api, admin: Administration) -> None:

@@ -14,7 +14,7 @@ from app.responses.read.reader import ResponseReader
 from app.sizes import LARGE_BYTES
 from app.store import database
 from app.store.database import Database
-from app.store.responses import endings, logs, lookup
+from app.store.responses import logs, lookup
 from app.store.responses.inserts import Inserter
 from app.store.rows import Idempotency, LargeRow, ResponseRow
 from config.settings import Settings
@@ -117,14 +117,6 @@ async def test_a_large_output_so_far_waits_for_room_before_its_log_is_read(
     assert not shown.final
     assert 3 * len(LARGE) < held[0] < 4 * len(LARGE)
     await reader.close()
-
-
-async def test_every_query_of_the_api_is_scoped_by_project(db: Database) -> None:
-    response_id = await queued(db, project="mine")
-    assert await lookup.get_flags(db, "theirs", response_id) is None
-    assert await endings.cancel(db, response_id, "theirs") is None
-    assert await endings.delete(db, "theirs", response_id) is None
-    assert (await row_of(db, response_id)).finished_at is None
 
 
 async def test_an_idempotency_key_belongs_to_its_project_and_to_the_first_response_of_two_processes(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
 
 import pytest
 
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database
 from app.store.responses import endings, logs
 from app.store.rows import ResponseRow
 from app.streaming.follow import LogFollower
@@ -40,14 +39,6 @@ async def say(db: Database, pubsub: PubSub | None, writer: Writer, words: int) -
 
 async def logged(db: Database, row: ResponseRow, after: int = -1) -> bytes:
     return b"".join(chunk.frames for chunk in (await logs.read(db, row.id, after)).chunks)
-
-
-async def test_a_reader_that_receives_nothing_finds_everything_in_postgres(db: Database, unreachable: PubSub) -> None:
-    row = await claimed(db)
-    async with unreachable.subscribe(row.id) as subscription:
-        reading = asyncio.create_task(collect(db, subscription, row, poll=0.02))
-        await say(db, None, Writer(row), 5)
-        assert await reading == await logged(db, row)
 
 
 @pytest.mark.parametrize("times", [0, 2], ids=["missed", "received twice"])
@@ -106,20 +97,3 @@ async def test_a_deleted_response_ends_readers_that_missed_the_message(db: Datab
         reading = asyncio.create_task(collect(db, subscription, row, poll=0.02))
         await endings.delete(db, "default", row.id)
         await asyncio.wait_for(reading, PATIENCE_SECONDS)
-
-
-async def test_a_read_of_the_log_that_fails_is_retried(db: Database, unreachable: PubSub) -> None:
-    row = await claimed(db)
-    await say(db, None, Writer(row), 3)
-    failures = iter([StoreUnavailable("away"), StoreUnavailable("away")])
-
-    async def read(after: int) -> Any:
-        if (failure := next(failures, None)) is not None:
-            raise failure
-        return await logs.read(db, row.id, after)
-
-    async with unreachable.subscribe(row.id) as subscription:
-        chunks = [
-            chunk.frames async for chunk in LogFollower(read, subscription, poll=0.01).follow() if chunk is not None
-        ]
-    assert b"".join(chunks) == await logged(db, row)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,8 +18,7 @@ from app.streaming import pubsub as module
 from app.streaming.message import MAX_FRAMES_BYTES
 from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable
 from app.streaming.subscription import Subscription
-from tests.faults.proxy import HOST, Mode
-from tests.support.proxied_pubsub import proxied_pubsub
+from tests.faults.proxy import HOST, Connect, Mode, Proxy
 from tests.support.rows import a_key
 from tests.support.waiting import until
 
@@ -42,6 +44,21 @@ async def test_a_ping_without_redis_raises(unreachable: PubSub) -> None:
     with pytest.raises(PubSubUnavailable):
         await unreachable.ping()
     assert not unreachable.connected
+
+
+@asynccontextmanager
+async def proxied_pubsub(redis_url: str, connect: Connect | None = None) -> AsyncIterator[tuple[PubSub, Proxy]]:
+    """A PubSub that has started, and its proxy. `connect` opens the proxy's connections; by default to this Redis."""
+    parts = urlsplit(redis_url)
+    proxy = Proxy(connect or partial(asyncio.open_connection, HOST, parts.port))
+    await proxy.start()
+    pubsub = PubSub(f"redis://:{parts.password}@{HOST}:{proxy.port}/0", a_key)
+    try:
+        await pubsub.start()
+        yield pubsub, proxy
+    finally:
+        await pubsub.close()
+        await proxy.close()
 
 
 async def test_a_redis_that_falls_silent_is_noticed_and_left(services: Any, monkeypatch: pytest.MonkeyPatch) -> None:
