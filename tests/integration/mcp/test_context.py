@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from app.protocol.status import Status
-from app.store.context import conversations
-from app.store.context.conversations import ConversationRow
 from app.store.database import Database
-from app.store.paging import Page
-from app.store.tables import DEFAULT_PROJECT
 from app.streaming.pubsub import PubSub
 from config.tools import McpServer
 from tests.integration.mcp.cases import DONE, answer
@@ -58,18 +53,6 @@ async def test_a_chain_shows_the_model_earlier_calls_and_their_results(
     assert results == sorted(results)
     assert calls[-1] < results[0]  # one message with three calls, then three results
     assert results[-1] < shown.rindex("Done.")
-
-
-async def test_a_conversation_shows_the_model_earlier_calls_too(
-    db: Database, pubsub: PubSub, tools: ToolProcess
-) -> None:
-    await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
-    where = {"conversation": {"id": "conv_1"}}
-    await answer(db, pubsub, servers(tools), EVERY, "Done.", tools=EVERY_TOOL, **where)
-    shown = await prompt(db, pubsub, await queued(db, tools=EVERY_TOOL, **where))
-    assert all(text in shown for text in TOLD)
-    listed = await conversations.list_items(db, DEFAULT_PROJECT, "conv_1", Page(20))
-    assert "L0: q" not in str(listed)
 
 
 async def test_tools_are_listed_once_in_a_chain_and_once_more_if_more_are_allowed(

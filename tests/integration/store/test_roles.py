@@ -139,14 +139,6 @@ async def test_every_table_view_and_function_of_the_schema_is_decided(db: Databa
         assert row.proconfig == ["search_path=public, pg_temp"], row.name
 
 
-async def test_each_role_has_its_rights_and_no_other(services: Any, db: Database) -> None:
-    for role in ROLES:
-        own = Database(services.url_of(role), 1)
-        rows = {tuple(row) for row in await own.execute(granting.HELD, {"role": None, "tables": list(RIGHTS)})}
-        await own.close()
-        assert rows == wanted(role), role
-
-
 @pytest.mark.parametrize("role", FORBIDDEN)
 async def test_postgres_refuses_what_is_not_a_role_s_work(services: Any, db: Database, role: str) -> None:
     async with as_role(services, role) as connection:
