@@ -1,10 +1,9 @@
-"""Followers of a batch's results: all of one process look together, when maintenance has numbered some."""
+"""Followers of a batch's results: they look when maintenance has numbered some, and share what they read."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,24 +39,14 @@ class _Page:
     batch: BatchRow | None
 
 
-class _Watch:
-    """One batch that is followed."""
-
-    def __init__(self) -> None:
-        self.followers = 0
-        self.news = asyncio.Event()
-        """Set, and replaced, at the next look."""
-        self.reading: dict[int, asyncio.Task[_Page]] = {}
-        """The reads under way, by the number that each begins behind."""
-
-
 class Followers:
     """The followers of this process. While Postgres is away they wait for it, as readers of events do."""
 
     def __init__(self, db: Database, pubsub: PubSub) -> None:
         self._db = db
         self._pubsub = pubsub
-        self._watches: dict[str, _Watch] = {}
+        self._reading: dict[tuple[str, int], asyncio.Task[_Page]] = {}
+        """The reads under way, by their batch and the number that each begins behind."""
         self._tasks = BackgroundTasks()
         self._turns = Turns()
 
@@ -67,11 +56,11 @@ class Followers:
 
     async def follow(self, row: BatchRow, after: int) -> AsyncGenerator[bytes, None]:
         """See `BatchService.follow`."""
-        with self._watching(row.id) as watch:
+        async with self._pubsub.listen(doorbell_of(row.id)) as doorbell:
             while True:
-                news = watch.news  # before the look: what comes during it is not lost
+                doorbell.clear_missed()  # before the look: what comes during it is not lost
                 try:
-                    page = await self._page(watch, row, after)
+                    page = await self._page(row, after)
                 except StoreUnavailable:
                     page = _Page(b"", after, row)
                 else:
@@ -86,39 +75,17 @@ class Followers:
                     yield page.shown
                     after = page.last
                 else:
-                    await news.wait()
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    await doorbell.wait(FOLLOW_SECONDS)
                     yield b""
 
-    @contextmanager
-    def _watching(self, batch_id: str) -> Iterator[_Watch]:
-        watch = self._watches.setdefault(batch_id, _Watch())
-        watch.followers += 1
-        if watch.followers == 1:
-            looking = self._tasks.start(self._look(batch_id, watch))
-            looking.set_name(f"results of {batch_id}")
-        try:
-            yield watch
-        finally:
-            watch.followers -= 1
-            if not watch.followers and self._watches.get(batch_id) is watch:
-                del self._watches[batch_id]
-                watch.news.set()
-
-    async def _look(self, batch_id: str, watch: _Watch) -> None:
-        async with self._pubsub.listen(doorbell_of(batch_id)) as doorbell:
-            while watch.followers:
-                await doorbell.wait(FOLLOW_SECONDS)
-                doorbell.clear_missed()
-                news, watch.news = watch.news, asyncio.Event()
-                news.set()
-                await asyncio.sleep(PAUSE_SECONDS)
-
-    async def _page(self, watch: _Watch, row: BatchRow, after: int) -> _Page:
+    async def _page(self, row: BatchRow, after: int) -> _Page:
         """All who are at the same place share one read."""
-        if after not in watch.reading:
-            reading = watch.reading[after] = self._tasks.start(self._read(row, after))
-            reading.add_done_callback(lambda _: watch.reading.pop(after, None))
-        return await asyncio.shield(watch.reading[after])
+        place = row.id, after
+        if place not in self._reading:
+            self._reading[place] = self._tasks.start(self._read(row, after))
+            self._reading[place].add_done_callback(lambda _: self._reading.pop(place, None))
+        return await asyncio.shield(self._reading[place])
 
     async def _read(self, row: BatchRow, after: int) -> _Page:
         found = await read_results(self._db, row.id, after, Order.NUMBER)
