@@ -36,6 +36,10 @@ class Part(RequestModel, extra="ignore"):
     """An item, a tool, a message, or a part of one. Clients write fields of their own into these: they are dropped."""
 
 
+OR_ABSENT = Field(exclude_if=lambda value: value is None)
+"""Marks a field that the store has only if it was sent."""
+
+
 def check_no_nul(value: str) -> str:
     """Postgres' text cannot hold U+0000."""
     if "\0" in value:

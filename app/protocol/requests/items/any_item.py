@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
-from app.protocol.requests.base import ByType, CallId, ItemId, check_type, unsupported_value
+from app.protocol.requests.base import OR_ABSENT, ByType, CallId, ItemId, check_type, unsupported_value
 from app.protocol.requests.items.content import (
     InputContent,
     InputFile,
@@ -75,13 +75,7 @@ class _NamedCall(StoredItem):
     type: str
     call_id: CallId
     name: CalledName
-    namespace: CalledName | None = None
-
-    def _fields(self) -> Json:
-        fields = super()._fields()
-        if self.namespace is None:
-            del fields["namespace"]
-        return fields
+    namespace: Annotated[CalledName | None, OR_ABSENT] = None
 
 
 class FunctionCall(_NamedCall):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from app.protocol.requests.base import ByType, Part, TextOrList, check_no_nul
+from app.protocol.requests.base import OR_ABSENT, ByType, Part, TextOrList, check_no_nul
 from app.protocol.requests.fields import MAX_PARTS, Notes
 from app.protocol.requests.items.images import check_data_url, unfolded
 from app.protocol.requests.validation import refused
@@ -83,11 +83,11 @@ class InputFile(Part):
     """
 
     type: Literal["input_file"]
-    file_id: FileId | None = None
-    file_data: Annotated[str | None, Field(min_length=1)] = None
-    file_url: FileUrl | None = None
-    filename: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
-    text: str | None = None
+    file_id: Annotated[FileId | None, OR_ABSENT] = None
+    file_data: Annotated[str | None, Field(min_length=1), OR_ABSENT] = None
+    file_url: Annotated[FileUrl | None, OR_ABSENT] = None
+    filename: Annotated[str | None, Field(min_length=1, max_length=MAX_NAME_CHARS), OR_ABSENT] = None
+    text: Annotated[str | None, OR_ABSENT] = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -102,11 +102,6 @@ class InputFile(Part):
             message = "Missing required parameter: '{path}'. Models are told the name of a file."
             raise refused(message, "missing_required_parameter", "filename")
         return self
-
-    def stored(self) -> Json:
-        names = ("file_id", "file_data", "file_url", "filename", "text")
-        sent = {name: getattr(self, name) for name in names}
-        return {"type": "input_file", **{name: value for name, value in sent.items() if value is not None}}
 
 
 class OutputText(Part):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Part, RequestModel, of_shape
+from app.protocol.requests.base import OR_ABSENT, Part, RequestModel, of_shape
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
@@ -25,12 +25,8 @@ class ToolFilter(RequestModel):
 
 
 class ApprovalFilter(RequestModel):
-    always: ToolFilter | None = None
-    never: ToolFilter | None = None
-
-    def stored(self) -> Json:
-        rules = {"always": self.always, "never": self.never}
-        return {name: rule.stored() for name, rule in rules.items() if rule is not None}
+    always: Annotated[ToolFilter | None, OR_ABSENT] = None
+    never: Annotated[ToolFilter | None, OR_ABSENT] = None
 
 
 def _shape_of(value: Any) -> str:
@@ -133,7 +129,7 @@ class ChosenMcp(RequestModel):
 
     type: Literal["mcp"]
     server_label: ServerLabel
-    name: McpToolName | None = None
+    name: Annotated[McpToolName | None, OR_ABSENT] = None
 
     key: ClassVar[str] = "server_label"
 
@@ -141,10 +137,6 @@ class ChosenMcp(RequestModel):
     def described(self) -> str:
         tool = "" if self.name is None else f" that allows '{self.name}'"
         return f"mcp tool '{self.server_label}'{tool}"
-
-    def stored(self) -> Json:
-        named = {} if self.name is None else {"name": self.name}
-        return {"type": self.type, "server_label": self.server_label, **named}
 
     def matches(self, tool: Any) -> bool:
         if not (isinstance(tool, McpTool) and tool.server_label == self.server_label):
