@@ -26,7 +26,7 @@ NOT_OURS = "Flower is not reached by this host name; 'LONGHAUL_ALLOWED_HOSTS' li
 NOT_HERE = "Longhaul has no such control: Flower can cancel responses, and stop workers.\n"
 
 
-class Refused(RequestHandler):
+class Refusal(RequestHandler):
     """Refuses a request before it is looked at."""
 
     def initialize(self, status: int, said: str) -> None:
@@ -79,4 +79,4 @@ class LonghaulFlower(Flower):  # type: ignore[misc]  # Flower has no types
         return found
 
     def _refusal(self, request: Any, status: int, said: str) -> Any:
-        return self.get_handler_delegate(request, Refused, {"status": status, "said": said})
+        return self.get_handler_delegate(request, Refusal, {"status": status, "said": said})
