@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
@@ -11,6 +12,7 @@ from fastapi import Depends, Request
 from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
 from starlette.responses import Response
+from starlette.routing import request_response
 
 from app.api.body import read_body_as
 from app.api.dependencies import current_caller, runtime_of
@@ -90,6 +92,7 @@ class Route(APIRoute):
         body = next((reader for reader in readers if isinstance(reader, Body)), None)
         query = next((reader for reader in readers if isinstance(reader, type) and issubclass(reader, Query)), None)
         self._has_query = query is not None
+        self._takes_request_alone = not dependencies and [*inspect.signature(endpoint).parameters] == ["request"]
         extra: Json = {} if query is None else {"parameters": query.parameters()}
         super().__init__(
             path,
@@ -99,11 +102,13 @@ class Route(APIRoute):
             openapi_extra={**extra, **(openapi_extra or {})},
             **options,
         )
+        if self._takes_request_alone:
+            self.app = request_response(self.get_route_handler())  # without places for FastAPI's dependencies
         if body is not None:  # For the document: by now FastAPI has decided that it does not read the body.
             self.body_field = body.field()
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+        handle = self.endpoint if self._takes_request_alone else super().get_route_handler()
         is_read = self.methods <= _READS
         kind = LimitKind.READS_PER_MINUTE if is_read else LimitKind.REQUESTS_PER_MINUTE
 
