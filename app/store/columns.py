@@ -5,7 +5,7 @@ A column's name, type and value are defined in one place, so that SQL and parame
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from operator import attrgetter
@@ -96,20 +96,21 @@ class Columns(Generic[T]):
 
 
 def named_arrays(*groups: Columns[Any]) -> str:
-    """The arguments of `unnest` for SQLAlchemy: each parameter has the name of its column.
-
-    The first is a query of its own, so that Postgres does not look how long the arrays are. Otherwise it may plan a
-    statement anew for each batch, which can take as long as the statement itself.
-    """
-    first, *others = (f"CAST(:{column.name} AS {column.array})" for column in chain.from_iterable(groups))
-    return ", ".join((f"(SELECT {first})", *others))
+    """The arguments of `unnest` for SQLAlchemy: each parameter has the name of its column."""
+    return _arguments(f"CAST(:{column.name} AS {column.array})" for column in chain.from_iterable(groups))
 
 
 def numbered_arrays(*groups: Columns[Any], first: int = 1) -> str:
     """The arguments of `unnest` for the driver: parameters are numbered from `first`."""
-    return ", ".join(
-        f"${number}::{column.array}" for number, column in zip(count(first), chain.from_iterable(groups), strict=False)
-    )
+    numbered = zip(count(first), chain.from_iterable(groups), strict=False)
+    return _arguments(f"${number}::{column.array}" for number, column in numbered)
+
+
+def _arguments(arrays: Iterable[str]) -> str:
+    """The first is a query of its own, so that Postgres does not look how long the arrays are. Otherwise it may plan a
+    statement anew for each batch, which can take as long as the statement itself."""
+    first, *others = arrays
+    return ", ".join((f"(SELECT {first})", *others))
 
 
 def names(*groups: Columns[Any]) -> str:

@@ -280,7 +280,7 @@ class Database:
     async def driver_connection(self) -> AsyncIterator[asyncpg.Connection]:
         """The driver's own connection, beside the pool, used by one caller at a time. Raises StoreUnavailable.
 
-        It is for the journal's append alone, because it skips SQLAlchemy's layers
+        It is for the journal's append and for inserts of responses, because it skips SQLAlchemy's layers
         (docs/internals/decisions/journal.md). After any error the next caller gets a new connection. A
         statement outside of `transaction()` commits by itself.
         """
@@ -338,6 +338,16 @@ class Database:
                 await self._driver.close(timeout=CONNECT_SECONDS)
             self._driver = None
         await self._engine.dispose()
+
+
+async def fetch(
+    on: Connection | asyncpg.Connection, statement: str, values: Sequence[object]
+) -> Sequence[Sequence[Any]]:
+    """Runs a statement in the driver's form, whose parameters have numbers; returns its rows."""
+    if isinstance(on, AsyncConnection):
+        return (await on.exec_driver_sql(statement, tuple(values))).all()
+    rows: Sequence[Sequence[Any]] = await on.fetch(statement, *values)
+    return rows
 
 
 async def one(

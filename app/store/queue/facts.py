@@ -19,12 +19,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.scheduling.decisions import QueueState
 from app.scheduling.loads import NOTHING_AHEAD, Ahead, Load
 from app.scheduling.order import Flow, WaitingFlow, WaitingResponse
 from app.scheduling.placement import Candidate
+from app.store.database import Connection, Database
 from app.store.guards import IS_FOREGROUND
 from app.store.layout import LAYOUT
 
@@ -66,7 +66,7 @@ _STATES_BESIDE_PAUSES = text(_ASKED.format(waits=_WAITS_BESIDE_PAUSES, unpaused=
 
 
 async def states(
-    connection: AsyncConnection,
+    on: Database | Connection,
     queues: Collection[str],
     ahead: Ahead = NOTHING_AHEAD,
     *,
@@ -79,9 +79,9 @@ async def states(
     values = {"queues": sorted(queues), "layout": LAYOUT, **loads_of}
     loads: dict[str, list[Load]] = {queue: [] for queue in queues}
     waits: dict[str, tuple[bool, bool, frozenset[str | None]]] = {}
-    rows = (await connection.execute(_STATES, values)).all()
+    rows = list(await on.execute(_STATES, values))
     if any(row.paused for row in rows):
-        rows = (await connection.execute(_STATES_BESIDE_PAUSES, values)).all()
+        rows = list(await on.execute(_STATES_BESIDE_PAUSES, values))
     for row in rows:
         waits[row.queue] = row.waits, row.foreground_waits, frozenset(row.paused)
         if row.node is not None:

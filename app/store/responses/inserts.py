@@ -94,8 +94,8 @@ class Inserter:
     async def _insert(self, batch: Sequence[NewResponse]) -> list[Result]:
         """Inserts the responses that fit into the limits of their projects, but not those of locked projects."""
         if not (limited := {new.project for new in batch if new.is_limited}):
-            async with self._db.autocommit() as connection:
-                sends = await insert(connection, batch, self._lines)
+            async with self._db.driver_connection() as connection:
+                sends = await insert(self._db, connection, batch, self._lines)
             return [_inserted(new, sends) for new in batch]
         async with self._db.begin() as connection:
             held = await limits.hold(connection, limited, skip_locked=True)
@@ -111,7 +111,7 @@ class Inserter:
             return list((await reserve(connection, held, batch, self._put)).values())
 
     async def _put(self, connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
-        return await insert(connection, batch, self._lines)
+        return await insert(connection, connection, batch, self._lines)
 
 
 async def insert_lines(connection: AsyncConnection, lines: Sequence[NewResponse]) -> tuple[int, Shortage | None]:

@@ -13,9 +13,8 @@ from hashlib import blake2b
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, ClassVar
 
+import asyncpg
 import orjson
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.answerable import approvals, call_ids, given_ids
 from app.protocol.events.chunk import Chunk
@@ -25,7 +24,8 @@ from app.queue.message import FOREGROUND
 from app.scheduling.decisions import Arrival, Sending, at_once
 from app.scheduling.placement import Candidate
 from app.sizes import is_large, weight
-from app.store.columns import TEXTS, Column, Columns, named_arrays, names, to_array, to_json
+from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to_array, to_json
+from app.store.database import Connection, Database, fetch
 from app.store.layout import LAYOUT
 from app.store.queue.facts import states
 from app.store.responses.lines import Lines
@@ -250,7 +250,7 @@ _SENDING: Columns[Sending] = Columns(
 # A line is due when its batch is, to the microsecond: so all of a batch have one rank, and keep their order.
 _INSERT = f"""
     WITH batch AS (
-        SELECT * FROM unnest({named_arrays(_ROW, _CONTINUATION, CHUNKS, _SENDING)})
+        SELECT * FROM unnest({numbered_arrays(_ROW, _CONTINUATION, CHUNKS, _SENDING)})
             WITH ORDINALITY AS b({names(_ROW, _CONTINUATION, CHUNKS, _SENDING)}, number)
     ), created AS (
         INSERT INTO responses ({_ROW.names}, layout, status, sent_at, sends, sent_to, foreground_place, reserved_at,
@@ -277,68 +277,69 @@ _INSERT = f"""
         SELECT {CHUNKS.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
     )
     """
-_INSERT_DECIDED = text(f"{_INSERT} SELECT id FROM created")
+_INSERT_DECIDED = f"{_INSERT} SELECT id FROM created"
 # All of a statement sees the table as it was before: those of the batch are not among those that wait. Where
 # something is paused, who waits takes a decision.
-_INSERT_BEHIND = text(
-    f"""{_INSERT}
+_INSERT_BEHIND = f"""{_INSERT}
     SELECT c.id, (SELECT true FROM waiting_responses r WHERE r.queue = c.queue
             ORDER BY r.queue, r.project, r.priority, r.rank, r.position LIMIT 1) IS NOT NULL
-        AND NOT EXISTS (SELECT FROM pauses u WHERE u.queue = c.queue) AS is_behind
+        AND NOT EXISTS (SELECT FROM pauses u WHERE u.queue = c.queue)
     FROM created c
-    """
-)
+"""
 
 
-async def insert(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
+async def insert(
+    reads: Database | Connection, writes: Connection | asyncpg.Connection, batch: Sequence[NewResponse], lines: Lines
+) -> dict[str, Sending]:
     """Returns of each response that was inserted, by its id, whether and where its message is to be sent; and of each
-    that is refused, that it is.
+    that is refused, that it is. `writes` is a transaction, or what commits by itself; `reads` sees what that sees.
 
     Batches that are inserted at the same moment do not see each other: together they may send more at once than there
     are slots.
     """
     if lines.can_be_joined([(new.queue, new.priority) for new in batch]):
-        return await _join(connection, batch, lines)
-    sendings = await _decided(connection, batch, lines)
+        return await _join(writes, batch, lines)
+    sendings = await _decided(reads, batch, lines)
     refused = {id_: each for id_, each in sendings.items() if each.is_refused}
     if not (kept := [new for new in batch if new.id not in refused]):
         return refused
-    inserted = await connection.execute(_INSERT_DECIDED, _parameters(kept, [sendings[new.id] for new in kept]))
-    return {row.id: sendings[row.id] for row in inserted} | refused
+    inserted = await fetch(writes, _INSERT_DECIDED, _parameters(kept, [sendings[new.id] for new in kept]))
+    return {id_: sendings[id_] for (id_,) in inserted} | refused
 
 
-async def _join(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
+async def _join(
+    writes: Connection | asyncpg.Connection, batch: Sequence[NewResponse], lines: Lines
+) -> dict[str, Sending]:
     """Inserts what waits behind others, in one round trip where a decision takes two
     (docs/internals/decisions/fair-queue.md)."""
-    rows = (await connection.execute(_INSERT_BEHIND, _parameters(batch, [Sending(False)] * len(batch)))).all()
+    rows = await fetch(writes, _INSERT_BEHIND, _parameters(batch, [Sending(False)] * len(batch)))
     queues = {new.id: new.queue for new in batch}
-    lines.note({queues[row.id] for row in rows if not row.is_behind}, waits=False)
-    lines.note({queues[row.id] for row in rows if row.is_behind}, waits=True)
-    return {row.id: Sending(False, is_first=not row.is_behind) for row in rows}
+    lines.note({queues[id_] for id_, is_behind in rows if not is_behind}, waits=False)
+    lines.note({queues[id_] for id_, is_behind in rows if is_behind}, waits=True)
+    return {id_: Sending(False, is_first=not is_behind) for id_, is_behind in rows}
 
 
-async def insert_waiting(connection: AsyncConnection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
+async def insert_waiting(connection: Connection, batch: Sequence[NewResponse]) -> dict[str, Sending]:
     """`insert` of responses that wait for a dispatch, whatever room there is."""
-    inserted = await connection.execute(_INSERT_DECIDED, _parameters(batch, [Sending(False)] * len(batch)))
-    return {row.id: Sending(False) for row in inserted}
+    inserted = await fetch(connection, _INSERT_DECIDED, _parameters(batch, [Sending(False)] * len(batch)))
+    return {id_: Sending(False) for (id_,) in inserted}
 
 
-def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> Json:
-    openings = CHUNKS.named_parameters([new.opening for new in batch])
-    rows = {**_ROW.named_parameters(batch), **_CONTINUATION.named_parameters(batch)}
-    return {**rows, **openings, **_SENDING.named_parameters(sendings)}
+def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> list[list[Any]]:
+    openings = CHUNKS.parameters([new.opening for new in batch])
+    return [*_ROW.parameters(batch), *_CONTINUATION.parameters(batch), *openings, *_SENDING.parameters(sendings)]
 
 
 def _candidate(new: NewResponse) -> Candidate:
     return Candidate(new.id, (new.ran_on,), new.affinity)
 
 
-async def _decided(connection: AsyncConnection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
+async def _decided(reads: Database | Connection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
     """The decision on each response's message."""
     made: dict[str, Sending] = {}
     # Behind others that wait, only foreground responses may be sent at once.
     has_foreground = any(new.priority in FOREGROUND for new in batch)
-    found = await states(connection, {new.queue for new in batch}, if_some_wait=has_foreground)
+    found = await states(reads, {new.queue for new in batch}, if_some_wait=has_foreground)
     for queue, state in found.items():
         lines.note([queue], waits=state.waits)
         own = [new for new in batch if new.queue == queue]

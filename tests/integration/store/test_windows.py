@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy.exc import IntegrityError
+from asyncpg import CheckViolationError
 
 from app.protocol.status import Status
 from app.queue.message import Priority
@@ -125,7 +125,7 @@ async def test_what_misses_its_window_is_not_claimed_and_found_overdue_in_every_
 
 async def test_work_in_windows_has_a_deadline_and_nothing_else_has(db: Database) -> None:
     for wrong in (replace(new_response(), window_seconds=5.0), replace(new_response(), priority=WINDOW.value)):
-        with pytest.raises(IntegrityError, match="due_in_window"):
+        with pytest.raises(CheckViolationError, match="due_in_window"):
             await Inserter(db).create(wrong)
 
 
