@@ -34,13 +34,15 @@ class RegisteredModels:
 
     async def resolved(self, model: ServedModel) -> ServedModel:
         """The model with its format, its parsers and its efforts, as far as they are known."""
-        return await self.complete(model) if _is_open(model) else model
+        return await self._completed_of(model) if _is_open(model) else model
 
     async def complete(self, model: ServedModel) -> ServedModel:
         """The model with its context length, too."""
-        if not _is_open(model) and model.context_length is not None:
-            return model
-        await self._look()
+        return await self._completed_of(model) if _is_open(model) or model.context_length is None else model
+
+    async def _completed_of(self, model: ServedModel) -> ServedModel:
+        if not self._knows():
+            await self._look()
         known = self._completed.get(model.name)
         if known is None or known[0] is not model:
             known = self._completed[model.name] = model, self._with_found(model)
@@ -58,10 +60,8 @@ class RegisteredModels:
 
     async def _look(self) -> None:
         """Reads the workers' models again. While Postgres is away, the last answer holds."""
-        if self._knows():
-            return
         async with self._lock:
-            if self._knows():
+            if self._knows():  # another request has looked
                 return
             try:
                 async with asyncio.timeout(WAIT_SECONDS):
