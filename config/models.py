@@ -142,12 +142,13 @@ class ModelCatalog:
     """The MCP servers that run hosted tools."""
     permitted: frozenset[str] | None = None
     """Values of `model` that requests may have; None: all."""
+    served: tuple[ServedModel, ...] = field(init=False, repr=False, compare=False)
+    """All values of `model` in requests: the models, each followed by its adapters."""
 
-    @property
-    def served(self) -> tuple[ServedModel, ...]:
-        """All values of `model` in requests: the models, each followed by its adapters."""
+    def __post_init__(self) -> None:
         served = (served for model in self.models for served in (model, *_adapters_of(model)))
-        return tuple(served for served in served if self.permitted is None or served.name in self.permitted)
+        permitted = tuple(served for served in served if self.permitted is None or served.name in self.permitted)
+        object.__setattr__(self, "served", permitted)
 
     def restricted(self, models: frozenset[str] | None, tools: frozenset[str] | None) -> ModelCatalog:
         """The same catalog for somebody who may use these `models` and these MCP servers, by label; None: all."""
