@@ -92,7 +92,7 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 def _shown(value: object) -> str:
     """A value in a line of text: quoted, if it would not be one word."""
     if isinstance(value, str):
-        return value if _WORD.fullmatch(value) else json.dumps(value, ensure_ascii=False)
+        return value if value.isidentifier() or _WORD.fullmatch(value) else json.dumps(value, ensure_ascii=False)
     return str(value) if type(value) in (int, float) else json.dumps(value, default=repr)
 
 
