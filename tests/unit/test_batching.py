@@ -223,15 +223,6 @@ async def test_what_is_tried_again_is_no_shared_error() -> None:
     assert service.recoveries == []
 
 
-async def test_close_cancels_what_is_to_be_tried_again() -> None:
-    service = Service({1: LookupError("1")})
-    service.batcher = Batcher(service, again=lambda *_: 3600.0)
-    waiting = service.batcher.submit(1)
-    await until(lambda: service.batcher._postponed)
-    await service.batcher.close()
-    assert waiting.cancelled()
-
-
 async def test_a_shared_error_between_items_that_are_tried_alone_costs_one_wait_for_all_of_them() -> None:
     service = Service({1: ValueError("bad"), 2: Away(), 3: Away()})
     futures = [service.batcher.submit(number) for number in (0, 1, 2, 3)]

@@ -7,12 +7,11 @@ from typing import Any
 
 import orjson
 import pytest
-from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
 from app.batches.results import CANCELLED, EXPIRED, Result, result
 from app.batches.writer import group_errors
-from app.protocol.requests.bodies.batch import CHAT, RESPONSES
+from app.protocol.requests.bodies.batch import RESPONSES
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.store.batches.results import ResultRow
@@ -45,29 +44,11 @@ def _result(
     return result(row, endpoint, ended)
 
 
-def _answered() -> ResponseRow:
-    return _row(Status.COMPLETED, output=_OUTPUT, usage=_USAGE)
-
-
 def test_a_result_is_one_line_however_a_client_splits_lines() -> None:
     text = "one\x85two\u2028three\u2029four\x1cfive\r\n"
     output = [{**_OUTPUT[0], "content": [{**_TEXT, "text": text}]}]
     (line,) = _result(_row(Status.COMPLETED, output=output, usage=_USAGE)).data.decode().splitlines()
     assert Response.model_validate(orjson.loads(line)["response"]["body"]).output_text == text
-
-
-def test_an_answer_is_the_response_with_its_custom_id() -> None:
-    made = _result(_answered())
-    line = orjson.loads(made.data)
-    assert (made.is_answer, made.error_code) == (True, None)
-    assert line["custom_id"] == "mine" and line["error"] is None
-    assert line["response"]["status_code"] == 200
-    assert Response.model_validate(line["response"]["body"]).output_text == "Hello"
-
-
-def test_an_answer_of_a_chat_batch_is_a_completion() -> None:
-    line = orjson.loads(_result(_answered(), CHAT).data)
-    assert ChatCompletion.model_validate(line["response"]["body"]).choices[0].message.content == "Hello"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.support.requests import call, message, output, reasoning, stored_requ
 from tests.unit.formats.harmony.cases import tokens_of
 from workers.formats.answer import AnswerRules
 from workers.formats.harmony.parser import HarmonyParser
-from workers.formats.summary import INSTRUCTION, SummaryParser, newest_items, summary_items, summary_request
+from workers.formats.summary import SummaryParser, newest_items, summary_request
 
 
 def test_a_summary_keeps_how_the_model_is_asked_and_nothing_about_the_answer() -> None:
@@ -29,12 +29,6 @@ def test_a_summary_keeps_how_the_model_is_asked_and_nothing_about_the_answer() -
     assert request["max_output_tokens"] == 1000
 
 
-def test_the_instruction_is_the_last_message() -> None:
-    first, last = summary_items([message("Hi")])
-    assert first == message("Hi")
-    assert (last["role"], last["content"][0]["text"]) == ("user", INSTRUCTION)
-
-
 def test_a_harmony_summary_is_the_final_message_alone() -> None:
     parser = SummaryParser(HarmonyParser(AnswerRules()))
     tokens = tokens_of(
@@ -46,16 +40,6 @@ def test_a_harmony_summary_is_the_final_message_alone() -> None:
     assert [token for parsed in (*fed, parser.flush()) for token in parsed.tokens] == tokens
     assert parser.summary == "They met."
     assert parser.reasoning_tokens > 0
-
-
-def test_a_parser_that_reads_committed_tokens_has_the_whole_summary() -> None:
-    tokens = tokens_of("<|channel|>final<|message|>They met in Paris.")
-    first, second = SummaryParser(HarmonyParser(AnswerRules())), SummaryParser(HarmonyParser(AnswerRules()))
-    committed = list(first.feed(tokens[:6]).tokens)
-    second.feed(committed)
-    second.feed(tokens[len(committed) :])
-    second.flush()
-    assert second.summary == "They met in Paris."
 
 
 THOUGHT, CALL, OUTPUT = reasoning(), call(), output()

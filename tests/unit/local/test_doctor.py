@@ -97,11 +97,6 @@ def test_a_role_is_held_against_what_its_processes_need() -> None:
     assert finding.level is Level.WARN and finding.found.endswith(" and 1 more")
 
 
-def test_the_right_to_a_table_is_the_right_to_its_columns() -> None:
-    assert wanted("longhaul_worker", API) >= {("projects", "SELECT", None)}
-    assert ("projects", "SELECT", "id") not in wanted("longhaul_worker", API)
-
-
 def test_a_schema_of_another_version_is_told() -> None:
     assert levels(postgres.schema(head(), is_supported=True)) == {"schema": "ok"}
     [old] = postgres.schema(None, is_supported=False)

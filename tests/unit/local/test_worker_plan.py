@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -36,12 +35,6 @@ def test_workers_have_the_shortest_distinct_names() -> None:
     assert names([m], 2) == ["worker.1", "worker.2"]
     assert names([n, m], 1) == ["worker.big-model", "worker.m"]
     assert names([m, other], 2) == ["worker.x-m.1", "worker.x-m.2", "worker.y-m.1", "worker.y-m.2"]
-
-
-def test_each_worker_has_devices_of_its_own() -> None:
-    workers = plan([served("a"), big("b", 2)], 1, FOUR)
-    assert shares(workers) == {"worker.a": "2", "worker.b": "0,1"}
-    assert shares(plan([served("a")], 4, FOUR)) == {f"worker.{number}": str(number - 1) for number in range(1, 5)}
 
 
 def test_a_worker_s_environment_names_its_model_and_devices_in_the_driver_s_order() -> None:
@@ -117,12 +110,6 @@ def test_a_model_that_is_gone_or_changed_frees_its_devices() -> None:
     running = plan([big("a", 2), served("b")], 1, FOUR)
     assert shares(plan([big("a", 3), served("b")], 1, FOUR, running)) == {"worker.a": "0,1,3", "worker.b": "2"}
     assert shares(plan([big("c", 3), served("b")], 1, FOUR, running)) == {"worker.c": "0,1,3", "worker.b": "2"}
-
-
-def test_a_worker_that_broke_is_planned_again() -> None:
-    models: list[Any] = [served("a")]
-    first, second = plan(models, 2, FOUR)
-    assert plan(models, 2, FOUR, [second]) == [first, second]
 
 
 def test_each_server_elsewhere_has_a_worker_and_no_device() -> None:

@@ -332,26 +332,15 @@ LEFT_OUT: list[tuple[list[Delta], str]] = [
     ([Text("a")], "completed"),
     ([Reasoning("a"), Text("b")], "reasoning_summary_text.done"),
 ]
-WRONG: dict[str, list[Json]] = {
-    "response.output_text.delta": [{"output_index": 0}, {"delta": "another"}],
-    "response.reasoning_summary_text.delta": [{"summary_index": 1}, {"delta": "another"}],
-}
 
 
-def test_the_grammar_catches_what_is_missing_or_wrong() -> None:
+def test_the_grammar_catches_what_is_missing() -> None:
     for said, missing in LEFT_OUT:
         events = play(said, "stop", summary="auto")[1]
         place = next(place for place, event in enumerate(events) if event["type"] == f"response.{missing}")
         kept = [*events[:place], *events[place + 1 :]]
         with pytest.raises(grammar.Violation):
             grammar.check([{**event, "sequence_number": number} for number, event in enumerate(kept)])
-    events = play([Reasoning("a"), Text("b")], "stop", summary="auto")[1]
-    with pytest.raises(grammar.Violation):
-        grammar.check([*events, events[-1] | {"sequence_number": len(events)}])
-    for place, event in enumerate(events):
-        for damage in WRONG.get(event["type"], ()):
-            with pytest.raises(grammar.Violation):
-                grammar.check([*events[:place], event | damage, *events[place + 1 :]])
 
 
 def shown(delta: Delta) -> tuple[ResponseStream, list[Json]]:
