@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from app.bounds import Bound
-from app.heavy import Threads, behind, off_loop
+from app.heavy import PROJECT, Threads, behind, off_loop
 from app.sizes import LARGE_BYTES, MANY_ITEMS, item_count
 from tests.support.waiting import until
 
@@ -100,3 +100,19 @@ async def test_heavy_work_keeps_its_thread_after_its_caller_left() -> None:
     assert not waits.done()
     let_go.set()
     assert await waits
+
+
+async def test_heavy_work_of_one_project_waits_for_one_turn_of_another() -> None:
+    go, done, threads = threading.Event(), [], Threads("test")
+
+    async def piece(project: str, number: int) -> None:
+        PROJECT.set(project)
+        await threads.run(lambda: (go.wait(10), done.append((project, number))))
+
+    tasks = [asyncio.create_task(piece("red", number)) for number in range(5)]
+    await until(lambda: threads.bound.held == 1, what="red's work")
+    tasks.append(asyncio.create_task(piece("blue", 0)))
+    await until(lambda: len(threads.bound._lines) == 2, what="blue in line")
+    go.set()
+    await asyncio.gather(*tasks)
+    assert done.index(("blue", 0)) <= 2

@@ -30,7 +30,20 @@ MODELS = tooled()
 
 
 class TestStrangers:
-    async def test_readiness_says_no_more_than_its_status_and_names_no_model(self, api: Api, calling: Api) -> None:
+    async def test_every_route_but_life_asks_for_a_key_and_readiness_says_no_more_than_its_status(
+        self, api: Api, calling: Api
+    ) -> None:
+        for method, path in (
+            ("POST", "/v1/responses"),
+            ("GET", "/v1/models"),
+            ("GET", "/openapi.json"),
+            ("GET", "/none"),
+            ("HEAD", "/v1/models"),
+            ("OPTIONS", "/v1/models"),
+        ):
+            answer = await api.client.request(method, path, json={"model": MODEL, "input": "Hello!"})
+            assert answer.status_code == 401, path
+            assert "x-request-id" in answer.headers and answer.headers["www-authenticate"] == "Bearer"
         assert (await api.client.get("/health/live")).json() == {"status": "live"}
         assert (await api.client.get("/health/ready")).json() == {"status": "degraded"}
         answers = [await api.client.get("/health/ready", params={"model": name}) for name in (MODEL, "nobody")]

@@ -253,3 +253,11 @@ async def test_migrating_again_corrects_what_was_granted_and_else_changes_nothin
         assert (await connection.execute(text(policy))).scalar_one() == right_policy
         assert not (await connection.execute(text(may_call))).scalar_one()
         assert not await connection.run_sync(changed)
+
+
+async def test_each_role_has_its_rights_and_no_other(services: Any, db: Database) -> None:
+    for role in ROLES:
+        own = Database(services.url_of(role), 1)
+        rows = {tuple(row) for row in await own.execute(granting.HELD, {"role": None, "tables": list(RIGHTS)})}
+        await own.close()
+        assert rows == wanted(role), role

@@ -118,3 +118,9 @@ def test_each_server_elsewhere_has_a_worker_and_no_device() -> None:
     urls = ["http://a:1", "http://b:1"] * 2
     assert found == [{"LONGHAUL_MODEL": "m", "LONGHAUL_UPSTREAM": url} for url in urls]
     assert names([model], 1) == ["worker.1", "worker.2"]
+
+
+def test_each_worker_has_devices_of_its_own() -> None:
+    workers = plan([served("a"), big("b", 2)], 1, FOUR)
+    assert shares(workers) == {"worker.a": "2", "worker.b": "0,1"}
+    assert shares(plan([served("a")], 4, FOUR)) == {f"worker.{number}": str(number - 1) for number in range(1, 5)}
