@@ -94,7 +94,9 @@ def read_line(line: RawLine, endpoint: str, max_bytes: int) -> BatchLine:
         raise LineError(line.number, "line_too_long", f"The line is longer than {max_bytes} bytes.")
     try:
         sent = validate(_Line, decode_object(line.data, what="line", code="invalid_json_line"))
-        _check(sent, endpoint)
+        if sent.url != endpoint:
+            message = f"Invalid value for 'url': '{shortened(sent.url)}'. The batch's endpoint is '{endpoint}'."
+            raise InvalidRequest(message, "url", "mismatched_endpoint")
         return BatchLine(line.number, sent.custom_id, _request(sent.body, endpoint, len(line.data)))
     except InvalidRequest as refused:
         raise line_error(line.number, refused) from None
@@ -126,12 +128,6 @@ def in_body(refused: ApiError) -> ApiError:
     param = refused.error.param
     refused.error = replace(refused.error, param="body" if param is None else f"body.{param}")
     return refused
-
-
-def _check(sent: _Line, endpoint: str) -> None:
-    if sent.url != endpoint:
-        message = f"Invalid value for 'url': '{shortened(sent.url)}'. The batch's endpoint is '{endpoint}'."
-        raise InvalidRequest(message, "url", "mismatched_endpoint")
 
 
 def _request(body: Mapping[str, Any], endpoint: str, size: int) -> ResponseRequest:

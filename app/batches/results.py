@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.chat.completion import completion
-from app.protocol.errors import ErrorObject
 from app.protocol.events.frames import encode_line
 from app.protocol.failures import failure
 from app.protocol.requests.bodies.batch import CHAT
@@ -54,15 +53,11 @@ def result(row: ResultRow, endpoint: str, ended: Json | None) -> Result:
         return Result(row.line, True, _encoded(row, _reply(row, 200, body), None))
     error = failure(response["error"])
     reply = _reply(row, error.status, error.error.body())
-    return Result(row.line, False, _encoded(row, reply, None), _code_of(error.error))
+    return Result(row.line, False, _encoded(row, reply, None), error.error.code or error.error.type.value)
 
 
 def _failed(row: ResultRow, reply: Json | None, error: Json) -> Result:
     return Result(row.line, False, _encoded(row, reply, error), error["code"])
-
-
-def _code_of(error: ErrorObject) -> str:
-    return error.code or error.type.value
 
 
 def _reply(row: ResultRow, status: int, body: Json) -> Json:

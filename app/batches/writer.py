@@ -68,7 +68,7 @@ class ResultWriter:
         return True
 
     async def _next(self, batch: BatchRow) -> Sequence[Result]:
-        """Returns None while a running batch has only a few."""
+        """Returns none while a running batch has only a few."""
         found: list[Result] = []
         size, goes_on = 0, True
         while goes_on and size < PART_BYTES:

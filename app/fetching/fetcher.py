@@ -62,7 +62,15 @@ class Fetcher:
     ) -> Fetched | httpx.URL:
         """Requests one URL: its answer, or the URL that it redirects to."""
         async with self._exchange("GET", url, headers) as response:
-            return await self._outcome(url, response, check_type)
+            location = response.headers.get("location")
+            if response.status_code in _REDIRECTS and location:
+                return _parse(str(url.join(location)))
+            if response.status_code >= 300:
+                raise FetchError(f"{url.host} answers {response.status_code}.")
+            found = dict(response.headers)
+            check_type(found.get("content-type", ""))
+            body = await read_body(response.aiter_raw(), found.get("content-encoding", ""), self._max_bytes)
+            return Fetched(str(url), found, body)
 
     async def post(self, url: str, headers: Mapping[str, str], content: bytes) -> Fetched:
         """Posts to `url`, and returns the answer whatever its status; redirects are not followed. Raises FetchError.
@@ -97,19 +105,6 @@ class Fetcher:
                     await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise FetchError(_message(host, error)) from None
-
-    async def _outcome(
-        self, url: httpx.URL, response: httpx.Response, check_type: Callable[[str], object]
-    ) -> Fetched | httpx.URL:
-        location = response.headers.get("location")
-        if response.status_code in _REDIRECTS and location:
-            return _parse(str(url.join(location)))
-        if response.status_code >= 300:
-            raise FetchError(f"{url.host} answers {response.status_code}.")
-        headers = dict(response.headers)
-        check_type(headers.get("content-type", ""))
-        body = await read_body(response.aiter_raw(), headers.get("content-encoding", ""), self._max_bytes)
-        return Fetched(str(url), headers, body)
 
 
 def _public_authorities() -> ssl.SSLContext:

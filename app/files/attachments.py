@@ -107,8 +107,8 @@ class Attachments:
         holding = held.enter_context(self.bound.take(project, 0))
         try:
             async with asyncio.timeout(SECONDS) as deadline:
-                text = _spared if spares else _refusing
-                return await self._attached(project, items, found, holding, _Patience(deadline, SECONDS), text)
+                patience, text = _Patience(deadline, SECONDS), _spared if spares else lambda reading: reading
+                return await self._attached(project, items, found, holding, patience, text)
         except TimeoutError:
             message = f"The files of the request were not read within {SECONDS:g} seconds; send fewer of them at once."
             raise Unavailable(message, code="files_too_slow") from None
@@ -237,10 +237,6 @@ class Attachments:
             most = self._most_bytes * 3 // 4
             raise refused(file.where, "image_too_large", f"an image may have {most} bytes")
         return await off_loop(partial(image_url, bytes(await file.body()), file.where), file.size)
-
-
-async def _refusing(reading: Awaitable[str]) -> str:
-    return await reading
 
 
 async def _spared(reading: Awaitable[str]) -> str:

@@ -1,10 +1,12 @@
-"""The bytes of a file as an answer: all of them, or one range."""
+"""The bytes of a file as an answer: all of them, or one range (the header 'Range' of RFC 9110)."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -13,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 
 from app.aio import run_until
 from app.api.errors import range_refused
-from app.api.files.ranges import ByteRange, NotSatisfiable, range_of
 from app.api.holdings import holdings_of
 from app.api.sse import disconnected
 from app.protocol.text import type_and_places
@@ -27,8 +28,46 @@ log = logging.getLogger("longhaul.api")
 WRITE_BYTES = 256 * 1024
 """Size of one write: less than what each connection may have waiting for nothing."""
 
+_ONE = re.compile(r"bytes=[ \t]*([0-9]{0,19})-([0-9]{0,19})[ \t]*", re.IGNORECASE)
+
 Read = Callable[[int, int, Hold], AsyncGenerator[bytes, None]]
 """`FileService.read` of one file."""
+
+
+class NotSatisfiable(Exception):
+    """The range has no byte of the content."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """The bytes from `first` to before `stop`."""
+
+    first: int
+    stop: int
+
+    @property
+    def length(self) -> int:
+        return self.stop - self.first
+
+
+def range_of(header: str | None, size: int) -> ByteRange | None:
+    """Returns the range of a content of `size` bytes that the header asks for; None: all of it.
+
+    A header with several ranges, or one that is no range, is ignored, as the RFC allows. Raises NotSatisfiable.
+    """
+    asked = None if header is None else _ONE.fullmatch(header.strip())
+    if asked is None or not any(asked.groups()):
+        return None
+    first, last = asked.groups()
+    if not first:
+        if not int(last):
+            raise NotSatisfiable
+        return ByteRange(max(0, size - int(last)), size) if size else None
+    if last and int(last) < int(first):
+        return None
+    if int(first) >= size:
+        raise NotSatisfiable
+    return ByteRange(int(first), min(size, int(last) + 1) if last else size)
 
 
 def content_of(request: Request, file: FileRow, read: Read) -> Response:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Self
 
-from app.api.admin_objects import RowShape, Seconds, Shape
+from app.api.admin_objects import Entry, List, RowShape, Seconds
 from app.protocol.types import Json
 from app.queue.message import class_of
 from app.store.operations.listing import ListedResponse, ResponsePage
 
-Entry = TypeVar("Entry", bound=Shape)
 
+class ResponsesPage(List[Entry]):
+    """A page may have fewer entries than were asked for while `has_more` is true; the next begins after `last_id`.
 
-class ResponsesPage(Shape, Generic[Entry]):
-    """A page may have fewer entries than were asked for while `has_more` is true; the next begins after `last_id`."""
+    That is the last entry, or, in a page that was cut, the last response that was read.
+    """
 
-    object: Literal["list"] = "list"
-    data: list[Entry]
-    first_id: str
-    last_id: str
-    """From where the next page goes on: the last entry, or, in a page that was cut, the last response that was read."""
-    has_more: bool
     cut: bool
     """Whether the page ended because it had read for as long, or as many responses, as a page may."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self
 
-from app.api.admin_objects import RowShape, Seconds, Shape
+from app.api.admin_objects import Entry, RowShape, Seconds, Shape
 from app.operations.conditions import Code, Grade, Names
 from app.operations.explanation import Explanation, Reason
 from app.operations.models import Backlog as BacklogTotals
@@ -16,8 +16,6 @@ from app.queue.message import Mode, class_of
 from app.store.operations.known import KnownResponse
 from app.store.operations.snapshot import Snapshot, WorkerState
 from app.store.operations.snapshot import Worker as WorkerRow
-
-Entry = TypeVar("Entry", bound=Shape)
 
 
 class Entries(Shape, Generic[Entry]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.files.ranges import ByteRange, NotSatisfiable, range_of
+from app.api.files.content import ByteRange, NotSatisfiable, range_of
 
 SIZE = 10
 
