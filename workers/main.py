@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
 
@@ -23,7 +23,9 @@ from workers.celery_host.event_buffer import EventBuffer
 from workers.celery_host.fetch import BatchFetchConnection, Fetching
 from workers.celery_host.pool import Lifespan, StopWorker, TaskPool
 from workers.celery_host.program import WorkerProgram
-from workers.celery_host.tasks import Runner
+
+if TYPE_CHECKING:  # see workers.celery_host.tasks
+    from workers.generation.runner import Runner
 
 
 def make_worker_app(settings: Settings, lifespan: Lifespan, readiness: WorkerReadiness) -> Celery:

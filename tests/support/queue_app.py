@@ -27,8 +27,8 @@ from tests.support.cycles import count_objects as count
 from tests.support.waiting import until
 from workers.celery_host import program
 from workers.celery_host.pool import StopWorker
-from workers.celery_host.tasks import Runner
 from workers.generation.outcome import Outcome, ResponseFailed, why_cancelled
+from workers.generation.runner import Runner
 from workers.generation.slots import Slots
 from workers.main import make_worker_app
 

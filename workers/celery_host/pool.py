@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from celery.concurrency.base import BasePool
 from celery.exceptions import WorkerShutdown
@@ -26,8 +26,11 @@ from app.protocol.text import one_line
 from app.queue.message import Kind, list_of
 from config.settings import ConfigError
 from workers.celery_host.jobs import CHECK_SECONDS, CLEANUP_SECONDS, Job, Jobs
-from workers.celery_host.tasks import Runner, current_runner
+from workers.celery_host.tasks import current_runner
 from workers.generation.outcome import Cancelled
+
+if TYPE_CHECKING:  # see workers.celery_host.tasks
+    from workers.generation.runner import Runner
 
 log = logging.getLogger("longhaul.pool")
 
@@ -37,7 +40,7 @@ LEAVE_SECONDS = 10.0
 
 StopWorker = Callable[[int], None]
 """Stops this worker with an exit code, without grace: running jobs are cancelled. For the loop's thread."""
-Lifespan = Callable[[StopWorker, str], AbstractAsyncContextManager[Runner]]
+Lifespan = Callable[[StopWorker, str], "AbstractAsyncContextManager[Runner]"]
 """Makes the context manager that is open while a pool runs. It gets Celery's name of this worker (app/queue/node.py),
 and gives its runner."""
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 from celery.exceptions import Ignore
@@ -22,50 +21,13 @@ from celery.exceptions import Ignore
 from app.protocol.text import type_and_places
 from app.queue.message import TASK
 from workers.generation.outcome import Outcome, ResponseFailed, current_job
-from workers.generation.slots import Slots
+
+if TYPE_CHECKING:  # the app must be made before the runner's libraries are loaded
+    from workers.generation.runner import Runner
 
 log = logging.getLogger("longhaul.tasks")
 
 _DONE = frozenset({Outcome.COMPLETED, Outcome.INCOMPLETE})
-
-
-class Counter(Protocol):
-    """The part of `workers.generation.turns.counter` that the remote control uses."""
-
-    async def count(self, key: str, project: str) -> None: ...
-
-
-class Runner(Protocol):
-    """The part of `workers.generation.runner` that the task, the pool and the remote control use."""
-
-    @property
-    def slots(self) -> Slots:
-        """How many responses the pool may take."""
-
-    @property
-    def node(self) -> str:
-        """The worker's name: the pool takes messages from its lists."""
-
-    @property
-    def command_key(self) -> bytes:
-        """The key that signs commands to the worker."""
-
-    @property
-    def counter(self) -> Counter:
-        """Counts the tokens of prompts."""
-
-    async def run(self, response_id: str) -> Outcome:
-        """Claims the response, generates it and finishes it. Raises ResponseFailed if the response failed."""
-
-    async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
-        """Cancels these rows, whichever worker has them, and notifies their readers. Waits for Postgres.
-
-        Returns the ids that this call cancelled: neither unknown ones nor those that were final.
-        """
-
-    async def discarded(self, response_id: str) -> object:
-        """Celery discarded the message of this response, because its id was revoked."""
-
 
 current_runner: ContextVar[Runner] = ContextVar("current_runner")
 """The runner of this worker. The pool sets it for its jobs and its background work."""

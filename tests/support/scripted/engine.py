@@ -38,8 +38,8 @@ from workers.engine.base import (
     PromptTooLong,
     RequestAborted,
     Sampling,
+    check_extra,
 )
-from workers.engine.extras import check_extra
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 
 __all__ = ["ANSWER", "BEGIN", "END", "ScriptedEngine"]

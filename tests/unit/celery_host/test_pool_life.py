@@ -20,7 +20,7 @@ from tests.support.pool import Request, SlowCleanup, forever, idle_runner, start
 from tests.support.waiting import PATIENCE_SECONDS, until_sync
 from workers.celery_host import pool
 from workers.celery_host.pool import StopWorker, TaskPool
-from workers.celery_host.tasks import Runner
+from workers.generation.runner import Runner
 from workers.generation.slots import Slots
 
 

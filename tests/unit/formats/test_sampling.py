@@ -9,8 +9,7 @@ import pytest
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from app.store.layout import LAYOUT
 from tests.support.requests import stored_request
-from workers.engine.base import InvalidSampling
-from workers.engine.extras import check_extra
+from workers.engine.base import InvalidSampling, check_extra
 from workers.engine.output_format import Structured
 from workers.formats.sampling import priority_of, sampling_of
 from workers.formats.summary import summary_request

@@ -8,7 +8,7 @@ import pytest
 
 from config.server_kind import SEARCH_META
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.options import SearchOptions, options_of
+from workers.toolservers.browser.pages import SearchOptions, options_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -209,13 +209,13 @@ def load_front(model: ServedModel) -> Front:
         raise
     except Exception as error:  # a folder or a library may raise anything
         raise ConfigError(f"model {model.name!r}: its tokenizer cannot be loaded: {error_message(error)}") from None
-    probe = started_probe(config)
-    try:
-        return front_of(model, llm, probe)
-    except BaseException:
-        probe.close()
-        llm.close()
-        raise
+    with ExitStack() as stack:
+        stack.callback(llm.close)
+        probe = started_probe(config)
+        stack.callback(probe.close)
+        front = front_of(model, llm, probe)
+        stack.pop_all()
+    return front
 
 
 def check_vocabulary(model: ServedModel, tokenizer: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,18 +102,13 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     can_force = configuration.add_forcing(config)
     configuration.budget_masks(config)
     masks.trust_grammars(config, tokenizer)
-    probe = started_probe(config)  # its process is ready before the engine is
-    try:
+    with ExitStack() as stack:
+        probe = started_probe(config)  # its process is ready before the engine is
+        stack.callback(probe.close)
         llm = processes.start(config, args)
-    except BaseException:
-        probe.close()
-        raise
-    try:
+        stack.callback(processes.end_zeromq, llm)
+        stack.callback(processes.shut_down, llm)
         front = front_of(model, llm, probe)
-    except Exception:
-        probe.close()
-        processes.shut_down(llm)
-        processes.end_zeromq(llm)
-        raise
+        stack.pop_all()
     adapters = {each.name: LoRARequest(each.name, index, each.path) for index, each in enumerate(model.adapters, 1)}
     return Loaded(llm, front, adapters, traces=args.otlp_traces_endpoint is not None, can_force=can_force)

@@ -11,8 +11,7 @@ from vllm.exceptions import VLLMError
 from vllm.sampling_params import RequestOutputKind
 
 from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
-from workers.engine.base import InvalidSampling, Sampling
-from workers.engine.extras import check_extra
+from workers.engine.base import InvalidSampling, Sampling, check_extra
 from workers.engine.vllm.errors import sampling_message
 
 MAX_STOP_TOKENS = 128

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from app.protocol.events.deltas import Delta
 from app.protocol.hosted_kinds import HostedToolKind
@@ -67,10 +67,6 @@ class HostedCall:
     server_label: str | None
     tool: str
 
-    @classmethod
-    def of(cls, tool: HostedTool, arguments: str) -> HostedCall:
-        return cls(tool.name, arguments, tool.kind, tool.server_label, tool.tool)
-
 
 HostedTools = Mapping[str, HostedTool]
 """By the names that the model uses, in the order of the request's tools."""
@@ -100,25 +96,11 @@ def as_object(arguments: str, *, ascii_only: bool = False) -> str:
     return json.dumps({"arguments": arguments}, ensure_ascii=ascii_only)
 
 
-class OpenCall(Protocol):
-    """A call that the model is writing."""
-
-    hosted_call: HostedCall | None
-    """The call that the server has to run; set by `finish`."""
-
-    def start(self) -> list[Delta]: ...
-
-    def feed(self, text: str) -> list[Delta]:
-        """Characters of its arguments."""
-
-    def finish(self, *, cut: bool) -> list[Delta]:
-        """What was held back. `cut`: the model was interrupted, perhaps within the call."""
-
-
-class CollectedCall:
-    """The base of calls that show nothing until they are complete."""
+class OpenCall:
+    """A call that the model is writing; this one shows nothing."""
 
     hosted_call: HostedCall | None = None
+    """The call that the server has to run; set by `finish`."""
 
     def __init__(self) -> None:
         self._arguments = ""
@@ -127,22 +109,25 @@ class CollectedCall:
         return []
 
     def feed(self, text: str) -> list[Delta]:
+        """Characters of its arguments."""
         self._arguments += text
         return []
 
     def finish(self, *, cut: bool) -> list[Delta]:
+        """What was held back. `cut`: the model was interrupted, perhaps within the call."""
         return []
 
 
-class OpenHostedCall(CollectedCall):
-    """The base of calls that the server runs; this one shows nothing."""
+class OpenHostedCall(OpenCall):
+    """The base of calls that the server runs."""
 
     def __init__(self, tool: HostedTool) -> None:
         super().__init__()
         self._tool = tool
 
     def finish(self, *, cut: bool) -> list[Delta]:
-        self.hosted_call = HostedCall.of(self._tool, self._arguments)
+        tool = self._tool
+        self.hosted_call = HostedCall(tool.name, self._arguments, tool.kind, tool.server_label, tool.tool)
         return []
 
 

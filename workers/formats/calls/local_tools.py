@@ -16,7 +16,7 @@ from typing import Any
 from app.protocol.events.deltas import Delta, LocalCall
 from app.protocol.local_kinds import APPLY_PATCH, LOCAL_SHELL, SHELL, LocalToolKind
 from app.protocol.types import Json
-from workers.formats.calls.hosted import CollectedCall, arguments_of
+from workers.formats.calls.hosted import OpenCall, arguments_of
 
 Item = Mapping[str, Any]
 
@@ -54,7 +54,7 @@ class LocalToolFormat:
     """The text for the model of an output."""
 
 
-class OpenLocalCall(CollectedCall):
+class OpenLocalCall(OpenCall):
     """A call of a local tool: a LocalCall, once it is complete. One that a limit cut shows nothing."""
 
     def __init__(self, tool: LocalToolFormat) -> None:

@@ -29,7 +29,7 @@ from app.protocol.events.deltas import (
     ToolSearch,
 )
 from workers.formats.calls.client_tools import TOOL_SEARCH, ClientName
-from workers.formats.calls.hosted import CollectedCall, HostedCall, HostedTools, NameStyle, OpenCall, arguments_of
+from workers.formats.calls.hosted import HostedCall, HostedTools, NameStyle, OpenCall, arguments_of
 from workers.formats.calls.hosted_formats import open_hosted_call
 from workers.formats.calls.local_tools import LocalToolFormat, OpenLocalCall
 from workers.formats.calls.mcp import unknown_tool
@@ -129,7 +129,7 @@ class CallRouter:
         return deltas
 
 
-class FunctionCall(CollectedCall):
+class FunctionCall(OpenCall):
     """A call of one of the client's functions. If its arguments are no JSON object, it ends with CallCut."""
 
     def __init__(self, name: ClientName) -> None:
@@ -148,12 +148,11 @@ class FunctionCall(CollectedCall):
         return [] if whole else [CallCut()]
 
 
-class CustomCall:
+class CustomCall(OpenCall):
     """A call of one of the client's custom tools. If its input is cut, it ends with CallCut."""
 
-    hosted_call: HostedCall | None = None
-
     def __init__(self, name: ClientName) -> None:
+        super().__init__()
         self._name = name
         self._reader = StringArgumentReader()
 
@@ -171,7 +170,7 @@ class CustomCall:
         return deltas if whole else [*deltas, CallCut()]
 
 
-class SearchCall(CollectedCall):
+class SearchCall(OpenCall):
     """A call of a tool search: a ToolSearch, once it is complete. Half a call shows nothing.
 
     Arguments that are no JSON object become the string `arguments` in one. `searched`: what the server searches, if it
@@ -190,7 +189,7 @@ class SearchCall(CollectedCall):
         return [ToolSearch(asked, None if self._searched is None else self._searched.search(asked))]
 
 
-class DisallowedCall(CollectedCall):
+class DisallowedCall(OpenCall):
     """A call of a name that may not be called, shown as text."""
 
     def __init__(self, name: str) -> None:

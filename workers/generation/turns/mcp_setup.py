@@ -64,11 +64,8 @@ def _without_result(item: Json) -> Json:
 
 def count_setup_items(output: Sequence[Json]) -> int:
     """How many output items were made before the first turn."""
-    return sum(1 for _ in takewhile(_is_setup_item, output))
-
-
-def _is_setup_item(item: Json) -> bool:
-    return item["type"] == MCP_LIST_TOOLS or bool(item.get("approval_request_id"))
+    made = takewhile(lambda item: item["type"] == MCP_LIST_TOOLS or item.get("approval_request_id"), output)
+    return sum(1 for _ in made)
 
 
 class McpSetup:

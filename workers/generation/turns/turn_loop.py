@@ -105,7 +105,9 @@ class TurnLoop:
             turn = None if self.compaction.is_begun() else await self._short_turn()
             if turn is not None:
                 return turn if self._request["truncation"] == "disabled" else None
-            await self.compaction.commit(await self.context.use(self._summary_turn))
+            await self.compaction.commit(
+                await self.context.use(lambda items: self.compaction.turn(self._with_setup(items)))
+            )
         if self.run.history.compaction is not None:
             self._request = {**self._request, "previous_input_messages": None}
         return None
@@ -124,9 +126,6 @@ class TurnLoop:
         except PromptTooLong:
             return None
         return turn if len(turn.prompt) <= self.compaction.threshold else None
-
-    async def _summary_turn(self, items: Sequence[Json]) -> Turn:
-        return await self.compaction.turn(self._with_setup(items))
 
     def _with_setup(self, items: Sequence[Json]) -> list[Json]:
         """The items before the first turn."""

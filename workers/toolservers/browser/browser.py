@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workers.toolservers.browser import reader, schema
 from workers.toolservers.browser.documents import MAX_URL, Document, Kind, Link, one_line
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.options import SearchOptions
-from workers.toolservers.browser.pages import Backend
+from workers.toolservers.browser.pages import Backend, SearchOptions
 from workers.toolservers.browser.views import View, last_line
 from workers.toolservers.settings import Seconds
 

@@ -13,8 +13,7 @@ from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Pa
 from workers.toolservers.browser import schema
 from workers.toolservers.browser.browser import Browser, Limits
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.options import options_of
-from workers.toolservers.browser.pages import Backend
+from workers.toolservers.browser.pages import Backend, options_of
 from workers.toolservers.serving import state_of
 
 log = logging.getLogger("longhaul.tools.browser")

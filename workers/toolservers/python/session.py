@@ -32,7 +32,7 @@ class SandboxPool:
         self._bound = Bound("interpreters", self.max_sandboxes)
 
     async def acquire(self, project: str | None) -> tuple[Sandbox, Holding]:
-        """Starts a sandbox; give both back with `release`. Raises SandboxError if the project gets none.
+        """Starts a sandbox; close it before you release the holding. Raises SandboxError if the project gets none.
 
         For want of room, a project that holds more loses an interpreter that runs no code.
         """
@@ -58,11 +58,6 @@ class SandboxPool:
                 f"all {count} interpreters of this server are in use, or kept for other projects; try again later"
             )
         return max(idle, key=lambda each: (held[each.project], -each.last_used))
-
-    async def release(self, sandbox: Sandbox, holding: Holding) -> None:
-        """Ends a sandbox."""
-        with holding:
-            await sandbox.close()
 
     def session(self, stack: AsyncExitStack, project: str | None = None, *, renewed: bool = False) -> Session:
         """A new session of a project, which ends with `stack`."""
@@ -162,7 +157,8 @@ class Session:
         sandbox, self.sandbox = self.sandbox, None
         if sandbox is not None and self._holding is not None:
             self._names_lost = True
-            await self._pool.release(sandbox, self._holding)
+            with self._holding:
+                await sandbox.close()
 
     async def _end_when_idle(self) -> None:
         await asyncio.sleep(self._pool.idle_seconds)

@@ -7,8 +7,7 @@ from typing import Any
 
 from workers.toolservers.browser.backends import api
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.options import SearchOptions
-from workers.toolservers.browser.pages import Format, Hit, Page
+from workers.toolservers.browser.pages import Format, Hit, Page, SearchOptions
 
 URL = "https://api.exa.ai"
 _COUNTRY = re.compile("[A-Za-z]{2}")

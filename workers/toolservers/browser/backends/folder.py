@@ -18,8 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from workers.toolservers.browser.documents import Document, strip_links
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.options import SearchOptions
-from workers.toolservers.browser.pages import Format, Hit, Page
+from workers.toolservers.browser.pages import Format, Hit, Page, SearchOptions
 from workers.toolservers.browser.reader import read
 from workers.toolservers.browser.web import decode
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from app.fetching.fetcher import Fetcher
 from workers.toolservers.browser.backends import api
-from workers.toolservers.browser.options import SearchOptions
-from workers.toolservers.browser.pages import Hit, Page
+from workers.toolservers.browser.pages import Hit, Page, SearchOptions
 from workers.toolservers.browser.web import fetch_page
 
 
