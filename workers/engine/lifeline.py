@@ -81,10 +81,6 @@ def bind_to_parent(parent: int, niceness: int) -> Lifeline:
     if os.getpid() != parent:
         os.setpgid(0, 0)  # a closed terminal concerns the worker, which stops its engine itself
         die_with_parent(parent)
-        _be_nice(niceness)
+        if niceness > os.getpriority(os.PRIO_PROCESS, 0):  # only root may lower it
+            os.setpriority(os.PRIO_PROCESS, 0, min(niceness, _MAX_NICENESS))
     return Lifeline(niceness)
-
-
-def _be_nice(niceness: int) -> None:
-    if niceness > os.getpriority(os.PRIO_PROCESS, 0):  # only root may lower it
-        os.setpriority(os.PRIO_PROCESS, 0, min(niceness, _MAX_NICENESS))

@@ -51,7 +51,8 @@ def applied_efforts(shown: Shown) -> dict[str, str | None] | None:
     if not any(plain):
         return None
     made = {effort: _prompts(shown, effort_args(effort)) for effort in EFFORTS}
-    taken = {effort: prompts for effort, prompts in made.items() if not _refuses(prompts, plain)}
+    known = [place for place, prompt in enumerate(plain) if prompt is not None]
+    taken = {effort: prompts for effort, prompts in made.items() if all(prompts[each] is not None for each in known)}
     if set(taken.values()) <= {plain}:
         return dict.fromkeys(taken)
     return {
@@ -70,8 +71,3 @@ def _prompt(
         return shown(messages, args, tools)
     except Exception:  # a template is a program
         return None
-
-
-def _refuses(prompts: Sequence[Hashable | None], plain: Sequence[Hashable | None]) -> bool:
-    """Whether one of the conversations cannot be shown that could without an effort."""
-    return any(prompt is None and known is not None for prompt, known in zip(prompts, plain, strict=True))

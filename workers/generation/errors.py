@@ -115,18 +115,16 @@ class ErrorHandler:
         log.error("Postgres ended its statements: %s", error)
         return await self._release(run, HandOver.STORE_TROUBLE)
 
-    async def _on_engine_away(self, run: Run, error: EngineAway) -> Outcome | None:
-        log.warning("the engine is away: %s", error)
-        if error.counts:
-            return await self._release_after_crash(run, "died {} times while it ran", HandOver.ENGINE_DIED)
-        return await self._release(run, HandOver.ENGINE_GAVE_UP)
-
     async def _on_engine_death(self, run: Run, error: EngineDead) -> Outcome | None:
-        log.critical("the engine died: %s", error)
-        self.engine_died()
+        is_away = isinstance(error, EngineAway)
+        if is_away:
+            log.warning("the engine is away: %s", error)
+        else:
+            log.critical("the engine died: %s", error)
+            self.engine_died()
         if error.counts:
             return await self._release_after_crash(run, "died {} times while it ran", HandOver.ENGINE_DIED)
-        return await self._release(run, HandOver.ENGINE_DIED)
+        return await self._release(run, HandOver.ENGINE_GAVE_UP if is_away else HandOver.ENGINE_DIED)
 
     async def _on_engine_error(self, run: Run, error: EngineError) -> None:
         await self._fail(run, error.code, str(error))
@@ -196,7 +194,6 @@ _Handler = Callable[[ErrorHandler, Run, Any], Awaitable[Outcome | None]]
 _HANDLERS: Sequence[tuple[type[BaseException], _Handler]] = (
     (Fenced, ErrorHandler._on_fence),
     (asyncio.CancelledError, ErrorHandler._on_cancellation),
-    (EngineAway, ErrorHandler._on_engine_away),
     (EngineDead, ErrorHandler._on_engine_death),
     (RequestAborted, ErrorHandler._on_abort),
     (EngineError, ErrorHandler._on_engine_error),

@@ -108,16 +108,11 @@ def _grouped(tools: Iterable[ClientTool]) -> tuple[Json, ...]:
         name = tool.name.namespace
         if name is None:
             found.append(dict(tool.spec))
-        elif name in namespaces:
-            namespaces[name]["tools"].append(dict(tool.spec))
-        else:
-            namespaces[name] = {
-                "type": "namespace",
-                "name": name,
-                "description": tool.about,
-                "tools": [dict(tool.spec)],
-            }
+            continue
+        if name not in namespaces:
+            namespaces[name] = {"type": "namespace", "name": name, "description": tool.about, "tools": []}
             found.append(namespaces[name])
+        namespaces[name]["tools"].append(dict(tool.spec))
     return tuple(found)
 
 

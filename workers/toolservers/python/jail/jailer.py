@@ -165,16 +165,9 @@ def _sum_of(text: bytes, *fields: bytes) -> int:
 
 
 def _read(folder: int, name: str) -> bytes:
-    try:
-        descriptor = os.open(name, os.O_RDONLY, dir_fd=folder)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError), os.fdopen(os.open(name, os.O_RDONLY, dir_fd=folder), "rb", 0) as file:
+        return file.read(4096)
+    return b""
 
 
 if __name__ == "__main__":
