@@ -12,7 +12,7 @@ import errno
 import socket
 import struct
 import termios
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import Enum
 
 # linux/bpf_common.h
@@ -44,14 +44,14 @@ Instruction = tuple[int, int, int, int]
 
 def filter_for(machine: Machine) -> bytes:
     """The program: an array of struct sock_filter."""
-    calls = syscalls_of(machine)
+    allowed = numbers(ALLOWED, machine).values()
     program = [
         (_LOAD, 0, 0, _ARCH),
         *_when(_IF_EQUAL, machine.audit_arch, otherwise=_KILL),
         (_LOAD, 0, 0, _NUMBER),
         *_when(_IF_AT_LEAST, _X32_BIT, then=_KILL),
-        *_examined(calls),
-        *(step for number in sorted(calls.allowed) for step in _when(_IF_EQUAL, number, then=_ALLOW)),
+        *_examined(numbers(EXAMINED, machine)),
+        *(step for number in sorted(allowed) for step in _when(_IF_EQUAL, number, then=_ALLOW)),
         (_RETURN, 0, 0, _ENOSYS),
     ]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
@@ -65,8 +65,7 @@ def _when(test: int, operand: int, *, then: int | None = None, otherwise: int | 
     return [(test, 1, 0, operand), (_RETURN, 0, 0, otherwise)]
 
 
-def _examined(calls: Syscalls) -> list[Instruction]:
-    number = calls.examined
+def _examined(number: Mapping[str, int]) -> list[Instruction]:
     unix = _when(_IF_EQUAL, socket.AF_UNIX, otherwise=_EPERM)
     type_into_terminal = [
         step for request in (termios.TIOCSTI, _TIOCLINUX) for step in _when(_IF_EQUAL, request, then=_EPERM)
@@ -103,27 +102,15 @@ class Machine(Enum):
         return {Machine.X86_64: 0xC000003E, Machine.AARCH64: 0xC00000B7}[self]
 
 
-@dataclass(frozen=True, slots=True)
-class Syscalls:
-    """Numbers on one machine."""
-
-    allowed: tuple[int, ...]
-    examined: dict[str, int]
-    """Allowed with some arguments alone; see seccomp.py."""
-
-
-def syscalls_of(machine: Machine) -> Syscalls:
-    """The lists for one kind of machine."""
-    return Syscalls(tuple(_numbers(ALLOWED, machine).values()), _numbers(EXAMINED, machine))
-
-
-def _numbers(table: str, machine: Machine) -> dict[str, int]:
+def numbers(table: str, machine: Machine) -> dict[str, int]:
+    """The numbers of a table's calls on this machine, by name."""
     column = 1 + list(Machine).index(machine)
     rows = (entry.split(":") for entry in table.split())
     return {row[0]: int(row[column]) for row in rows if row[column]}
 
 
 EXAMINED = "clone:56:220 fcntl:72:25 ioctl:16:29 prlimit64:302:261 setsockopt:54:208 socket:41:198 socketpair:53:199"
+"""Calls that are allowed with some arguments alone."""
 
 ALLOWED = """
 read:0:63 write:1:64 open:2: close:3:57 stat:4: fstat:5:80 lstat:6: poll:7: lseek:8:62 mmap:9:222 mprotect:10:226
