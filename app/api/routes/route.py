@@ -26,6 +26,8 @@ from app.protocol.requests.validation import Model
 from app.protocol.types import Json
 from config.logging.context import note_response
 
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
 _READS = frozenset({"GET", "HEAD"})
 
 QueryModel = TypeVar("QueryModel", bound=Query)
@@ -91,8 +93,7 @@ class Route(APIRoute):
         readers = [*_readers_of(endpoint, dependencies)]
         body = next((reader for reader in readers if isinstance(reader, Body)), None)
         query = next((reader for reader in readers if isinstance(reader, type) and issubclass(reader, Query)), None)
-        self._has_query = query is not None
-        self._takes_request_alone = not dependencies and [*inspect.signature(endpoint).parameters] == ["request"]
+        self._query = query
         extra: Json = {} if query is None else {"parameters": query.parameters()}
         super().__init__(
             path,
@@ -102,13 +103,23 @@ class Route(APIRoute):
             openapi_extra={**extra, **(openapi_extra or {})},
             **options,
         )
-        if self._takes_request_alone:
-            self.app = request_response(self.get_route_handler())  # without places for FastAPI's dependencies
+        takes = inspect.signature(endpoint).parameters.keys() - self.param_convertors.keys()
+        answers = get_type_hints(endpoint).get("return") is Response
+        if takes in ({"request"}, {"request", "query"}) and answers and not dependencies:
+            self.app = request_response(self._charged(self._call))
         if body is not None:  # For the document: by now FastAPI has decided that it does not read the body.
             self.body_field = body.field()
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = self.endpoint if self._takes_request_alone else super().get_route_handler()
+    def get_route_handler(self) -> Handler:
+        return self._charged(super().get_route_handler())
+
+    async def _call(self, request: Request) -> Response:
+        """The endpoint's answer. FastAPI takes 25 us of CPU to find the same parameters."""
+        query = {} if self._query is None else {"query": await self._query.read(request)}
+        answer: Response = await self.endpoint(request=request, **request.path_params, **query)
+        return answer
+
+    def _charged(self, handle: Handler) -> Handler:
         is_read = self.methods <= _READS
         kind = LimitKind.READS_PER_MINUTE if is_read else LimitKind.REQUESTS_PER_MINUTE
 
@@ -123,7 +134,7 @@ class Route(APIRoute):
                 await holdings_of(request.scope).accept(READ_BYTES)
             # Before the body is read: what is refused costs as much as what is not.
             allowance = None if caller.project is None else await runtime.charges.take(caller.project, kind)
-            if not self._has_query:
+            if self._query is None:
                 await Query.read(request)  # Cheaper than a dependency.
             response = await handle(request)
             for name, value in headers_of(allowance).items():
