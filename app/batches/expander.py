@@ -198,7 +198,8 @@ class Expander:
         await asyncio.sleep(0)  # Others of this process go on.
         size = len(raw.data or b"")
         try:
-            line = await off_loop(partial(read_line, raw, batch.endpoint, self._settings.max_body_bytes), size)
+            most, omitted = self._settings.max_body_bytes, self._settings.omit_tools
+            line = await off_loop(partial(read_line, raw, batch.endpoint, most, omitted), size)
             where = BatchPlace(batch.id, place, line.custom_id, max(batch.seconds_left, 0.0))
             try:
                 accepted = await self._acceptor.accept(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from app.protocol.requests.base import RequestModel
 from app.protocol.requests.bodies.batch import CHAT, RESPONSES
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
+from app.protocol.requests.tools.omitted import omit_tools
 from app.protocol.requests.validation import validate
 from app.protocol.text import shortened, type_and_places
 from app.protocol.types import Json
@@ -88,8 +89,8 @@ class _Line(RequestModel):
     body: dict[str, Any]
 
 
-def read_line(line: RawLine, endpoint: str, max_bytes: int) -> BatchLine:
-    """Returns the request in a line of a batch of this endpoint. Raises LineError."""
+def read_line(line: RawLine, endpoint: str, max_bytes: int, omitted: Collection[str] = ()) -> BatchLine:
+    """Returns the request in a line of a batch of this endpoint, without `omitted` tools. Raises LineError."""
     if line.data is None:
         raise LineError(line.number, "line_too_long", f"The line is longer than {max_bytes} bytes.")
     try:
@@ -97,7 +98,8 @@ def read_line(line: RawLine, endpoint: str, max_bytes: int) -> BatchLine:
         if sent.url != endpoint:
             message = f"Invalid value for 'url': '{shortened(sent.url)}'. The batch's endpoint is '{endpoint}'."
             raise InvalidRequest(message, "url", "mismatched_endpoint")
-        return BatchLine(line.number, sent.custom_id, _request(sent.body, endpoint, len(line.data)))
+        body = omit_tools(sent.body, omitted)
+        return BatchLine(line.number, sent.custom_id, _request(body, endpoint, len(line.data)))
     except InvalidRequest as refused:
         raise line_error(line.number, refused) from None
 

@@ -46,6 +46,8 @@ class Validation:
     endpoint: str
     max_lines: int
     max_line_bytes: int
+    omitted: Collection[str] = ()
+    """Types of tools that are left out."""
     total: int = 0
     """Lines that are not blank."""
     bad: int = 0
@@ -69,7 +71,7 @@ class Validation:
         """Returns the line's request, or None if something is wrong with it."""
         self.total += 1
         try:
-            read = read_line(line, self.endpoint, self.max_line_bytes)
+            read = read_line(line, self.endpoint, self.max_line_bytes, self.omitted)
             self._check_new(read)
         except LineError as error:
             self.refuse(error)
@@ -133,8 +135,10 @@ class Validator:
     async def validate(self, batch: BatchRow) -> bool:
         """Checks the next lines of the batch's file; returns whether that was all: then the batch is `in_progress`, or
         `failed` and says why, or no more this process'."""
-        most = self._settings.max_body_bytes
-        begun = self._begun.pop(batch.id, None) or Validation(batch.endpoint, self._settings.max_batch_lines, most)
+        ours = self._settings
+        begun = self._begun.pop(batch.id, None) or Validation(
+            batch.endpoint, ours.max_batch_lines, ours.max_body_bytes, ours.omit_tools
+        )
         try:
             if not await self._check_next(batch, begun):
                 self._begun[batch.id] = begun

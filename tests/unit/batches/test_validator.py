@@ -43,6 +43,17 @@ def test_a_good_line_is_a_request(endpoint: str) -> None:
     assert validation.models == {"m"}
 
 
+def test_tools_that_are_left_out_of_requests_are_left_out_of_lines() -> None:
+    """One of them must not access the web, so it is none that a server could run."""
+    tools = [{"type": "web_search", "external_web_access": False}, {"type": "image_generation"}]
+    validation = Validation(RESPONSES, 10, 4096, omitted={"image_generation"})
+    [raw] = LineSplitter(4096).feed(_line(body={**_BODY[RESPONSES], "tools": tools}) + b"\n")
+    line = validation.add(raw)
+    assert line is not None, validation.errors
+    document = line.request.stored("resp_1", {})
+    assert (document["tools"], document["omitted_tools"]) == ([], ["web_search", "image_generation"])
+
+
 @pytest.mark.parametrize(
     ("line", "code", "param"),
     [
