@@ -138,7 +138,7 @@ class Maintenance:
             await self._bulk.close()
 
     async def release_dead_workers(self) -> None:
-        """Releases the responses of dead workers for `send_released`; fails those under which too many crashed."""
+        """Releases the responses of dead workers, and sends them; fails those under which too many crashed."""
         lease = self._settings.lease_seconds
         watch, tell = self._servers, self._on_released
         dead = await workers.release_dead_workers(self._db, watch=watch, lease_seconds=lease, tell=tell)
@@ -147,6 +147,7 @@ class Maintenance:
             log.error("worker %s is gone; its responses go to other workers", worker)
         if dead:
             await self.fail_exhausted()
+            await self.send_released()  # its own clock would let them wait for up to a round more
 
     def _on_released(self, each: Released) -> None:
         self._metrics.lost_attempts.inc()

@@ -143,16 +143,23 @@ async def test_a_response_that_workers_began_too_often_is_failed(
     await whole(db, row.id, Status.FAILED)
 
 
-async def test_the_response_of_a_dead_worker_goes_on_in_another_worker(db: Database, pubsub: PubSub) -> None:
+@pytest.mark.parametrize("waits", [False, True])
+async def test_the_response_of_a_dead_worker_goes_on_in_another_worker_at_once_or_when_there_is_one(
+    db: Database, pubsub: PubSub, *, waits: bool
+) -> None:
     await alive(db, lease_seconds=0.0)
+    if not waits:
+        await alive(db, "another")
     row = await claimed(db, input=[message("/say still here")])
     queue = Queue()
     steps = maintenance(db, pubsub, queue)
     await steps.release_dead_workers()
     metrics = steps._metrics
     assert [each.collect()[0].samples[0].value for each in (metrics.dead_workers, metrics.lost_attempts)] == [1, 1]
-    await alive(db, "another")
-    await steps.send_released()
+    if waits:
+        assert not queue.sent
+        await alive(db, "another")
+        await steps.send_released()
     assert queue.sent == [row.id]
     async with worker(db, pubsub) as w:
         assert await w.run(row.id) is Outcome.COMPLETED
