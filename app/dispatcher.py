@@ -13,6 +13,7 @@ from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.scheduling.loads import Ahead
 from app.store.database import Database, StoreUnavailable
 from app.store.queue import dispatch as store
+from app.store.queue import redelivery
 from app.store.queue.dispatch import FlowCorrection, QueueFlow
 from app.store.rows import ResponseRow
 from config.logging.context import of_nobody
@@ -39,6 +40,8 @@ class Dispatcher:
         self._ahead = ahead
         self._corrections: dict[QueueFlow, FlowCorrection] = {}
         self._nudged: set[str] = set()
+        self._may_have_released = False
+        """Whether the next dispatch sends what was released, too."""
         self._task: asyncio.Task[None] | None = None
 
     def correct_flow(self, row: ResponseRow, used: int, seconds: float = 0.0, *, cut_short: bool) -> None:
@@ -59,6 +62,17 @@ class Dispatcher:
         self._nudged.add(queue)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work(), name="dispatch", context=of_nobody())
+
+    def nudge_all(self, queue: str) -> None:
+        """As `nudge`, and sends what was released, too: a worker has slots again for which it may have waited."""
+        self._may_have_released = True
+        self.nudge(queue)
+
+    async def send_released(self) -> None:
+        """Sends what was released, of all queues, but for suspects. Raises StoreUnavailable and QueueUnavailable."""
+        while messages := await redelivery.take_released(self._db):
+            log.info("sending %d released responses again", len(messages))
+            await self._queue.enqueue(*messages)
 
     async def dispatch(self, queue: str) -> None:
         """Sends what waits in this queue and has room. Raises StoreUnavailable and QueueUnavailable."""
@@ -90,6 +104,9 @@ class Dispatcher:
             await asyncio.sleep(NUDGE_SECONDS)
             queue = self._nudged.pop()
             try:
+                if self._may_have_released:
+                    self._may_have_released = False
+                    await self.send_released()
                 await self.dispatch(queue)
             except (StoreUnavailable, QueueUnavailable) as error:
                 log.debug("maintenance dispatches %s: %s", queue, error)

@@ -177,7 +177,7 @@ async def _claiming(
             slots,
             readiness,
             on_end=stop,
-            on_more_slots=lambda: dispatcher.nudge(model.queue),
+            on_more_slots=lambda: dispatcher.nudge_all(model.queue),
         )
         stack.push_async_callback(lease.close)
         await lease.start()

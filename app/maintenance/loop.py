@@ -156,8 +156,7 @@ class Maintenance:
 
     async def send_released(self) -> None:
         """Sends messages for released responses. Suspects wait for a worker without others' work, but not for ever."""
-        while messages := await redelivery.take_released(self._db, BATCH):
-            await self._send(messages)
+        await self._dispatcher.send_released()
         now = time.monotonic()
         queues = await redelivery.queues_of_suspects(self._db)
         self._suspects_since = {queue: self._suspects_since.get(queue, now) for queue in queues}

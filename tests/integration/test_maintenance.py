@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app.dispatcher import Dispatcher
 from app.maintenance.loop import Maintenance
 from app.protocol.status import Status
 from app.queue.message import Message
@@ -18,6 +19,7 @@ from app.store.database import Database
 from app.store.operations import snapshot
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
+from app.store.roles import rights
 from app.store.roles.rights import MAINTENANCE
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
@@ -27,6 +29,7 @@ from tests.support.maintenance import maintenance_of
 from tests.support.requests import message
 from tests.support.roles import as_role
 from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
+from tests.support.waiting import until
 from tests.support.waiting_rows import end, waiting, with_slots
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome
@@ -165,6 +168,19 @@ async def test_the_response_of_a_dead_worker_goes_on_in_another_worker_at_once_o
         assert await w.run(row.id) is Outcome.COMPLETED
     final = await whole(db, row.id)
     assert (text_of(final), final.attempt, final.crashes) == ("still here", 2, 1)
+
+
+async def test_a_worker_that_has_slots_again_sends_what_was_released_meanwhile(db: Database) -> None:
+    row = await claimed(db)
+    await claims.release(db, row.id, row.attempt, WORKER)
+    queue = Queue()
+    dispatcher = Dispatcher(as_role(db, rights.WORKER), queue)  # type: ignore[arg-type]
+    await dispatcher.send_released()
+    assert not queue.sent, "nobody has a slot"
+    await alive(db, "another")
+    dispatcher.nudge_all(row.queue)
+    await until(lambda: queue.sent == [row.id])
+    await dispatcher.close()
 
 
 async def test_a_response_that_crashes_its_workers_fails_and_its_error_says_why(db: Database, pubsub: PubSub) -> None:
