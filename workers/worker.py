@@ -51,6 +51,9 @@ from workers.request_log import RequestLog
 log = logging.getLogger("longhaul.worker")
 
 CHECK_SECONDS = 0.25
+"""Pause between two looks at an engine that is there."""
+RETURN_SECONDS = 0.05
+"""Pause between two looks at one that is away: what it ran waits for it."""
 SEEDED = Sampling(extra={"seed": 0})
 """Stands for all requests whose sampler has a state."""
 CANNOT_CONTINUE = {
@@ -241,7 +244,7 @@ async def _watch(engine: Engine, slots: Slots, readiness: WorkerReadiness) -> No
     is not ready."""
     has: int | None = None
     while True:
-        await asyncio.sleep(CHECK_SECONDS)
+        await asyncio.sleep(RETURN_SECONDS if has == 0 else CHECK_SECONDS)
         try:
             await engine.check()
             if engine.slots != has:
