@@ -22,6 +22,7 @@ from app.store.webhooks import deliveries, endpoints, events
 from app.store.webhooks.deliveries import ENDPOINT_AT_ONCE, Claimed, Noted
 from app.store.webhooks.endpoints import EndpointRow
 from tests.integration.store.common import answered, begun, last_of, scalar, sql
+from tests.support.costs import meters
 from tests.support.roles import as_role
 from tests.support.rows import new_batch, queued
 from tests.support.webhooks import ended, endpoint, make_due, rows
@@ -358,3 +359,33 @@ async def test_an_id_beyond_the_database_is_of_another_one(db: Database) -> None
     (row,) = await events.read(db, DEFAULT_PROJECT, "", 1, KEPT)
     assert await events.may_exist(db, row.id)
     assert not await events.may_exist(db, "evt_ffffffffffff" + row.id[-28:])
+
+
+async def test_the_feed_is_read_from_its_indexes(db: Database) -> None:
+    async with db.begin() as connection:
+        for other in ("seqscan", "bitmapscan", "sort"):
+            await connection.execute(text(f"SET LOCAL enable_{other} = off"))
+        wanted = {"project": DEFAULT_PROJECT, "after": "", "limit": 10, "kept_seconds": KEPT}
+        plan = (await connection.execute(text(f"EXPLAIN {events._READ.text}"), wanted)).scalars().all()
+    assert "responses_events_idx" in "\n".join(plan) and "batches_events_idx" in "\n".join(plan)
+
+
+async def test_an_end_costs_one_row_more_for_an_endpoint_and_no_statement(services: Any, db: Database) -> None:
+    costs = []
+    async with meters(services) as counting:
+        own = Database(db._url, 1)
+        for name in (None, None, "a", "a"):
+            if name is not None and len(costs) == 2:
+                await endpoint(db, name=name)
+            writer = await begun(db, "x", background=True)
+            await own.ping()  # it is connected
+            async with own.driver_connection():
+                pass
+            before = await counting.read()
+            await logs.append(own, [writer.finish()])
+            costs.append(await counting.read() - before)
+        await own.close()
+    _, without, _, with_one = costs
+    assert (with_one.statements, with_one.commits) == (without.statements, without.commits) == (1, 1)
+    assert len(await rows(db)) == 2
+    assert 0 < with_one.wal_bytes - without.wal_bytes < 2000, "the row, and its entries in three indexes"

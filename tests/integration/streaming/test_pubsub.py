@@ -153,3 +153,11 @@ async def test_without_the_key_a_message_sends_its_readers_to_the_log(services: 
     finally:
         await receiver.close()
         await sender.close()
+
+
+async def test_subscriptions_leave_nothing_behind(pubsub: PubSub) -> None:
+    for _ in range(3):
+        async with pubsub.subscribe("resp_1"), pubsub.subscribe("resp_1"):
+            assert len(pubsub._channels) == 1
+    assert not pubsub._channels
+    await until(lambda: not pubsub._unconfirmed)
