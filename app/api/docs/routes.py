@@ -9,16 +9,20 @@ from app.protocol.requests.bodies.files import UPLOADED
 from app.protocol.types import Json
 
 
-def _or_events(model: type[BaseModel], description: str, event: str, example: str, **more: Json) -> Json:
-    """An answer that is one object or, with `stream`, events."""
-    schema = {
+def _event(description: str, *more: str) -> Json:
+    """The schema of one event. Each has data and may have a type; `more` are the other fields that each has."""
+    return {
         "type": "object",
-        "description": event,
-        "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
-        "required": ["data"],
+        "description": description,
+        "properties": {name: {"type": "string"} for name in ("event", "data", *more)},
+        "required": ["data", *more],
         "additionalProperties": False,
     }
-    content = {"text/event-stream": {"schema": schema, "example": example}}
+
+
+def _or_events(model: type[BaseModel], description: str, event: str, example: str, **more: Json) -> Json:
+    """An answer that is one object or, with `stream`, events."""
+    content = {"text/event-stream": {"schema": _event(event), "example": example}}
     return {"model": model, "description": description, "content": content, **more}
 
 
@@ -83,7 +87,7 @@ EVENTS: dict[int | str, Json] = {
     200: {
         "model": schemas.EventList,
         "description": "A page; with `stream` Server-Sent Events without an end, each with the event's id as `id`.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"schema": _event(f"{_TYPED}, as a page has it.", "id")}},
     },
 }
 
