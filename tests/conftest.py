@@ -88,10 +88,18 @@ def _services_stay_up() -> Iterator[None]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves out of `make test` the files that are long as a whole: their clients and models are slow to import."""
-    if config.getoption("markexpr") != "not long" or collection_path.suffix != ".py":
+    """Leaves out the files that have no test of this run: clients and models are slow to import.
+
+    For `make test` those are the files that are long as a whole, and for `make test-long` those that do not say so of
+    any test.
+    """
+    wanted = config.getoption("markexpr")
+    if wanted not in ("long", "not long") or not collection_path.match("test_*.py"):
         return None
-    marks = re.search(r"^pytestmark = .+?\n\n", collection_path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    text = collection_path.read_text(encoding="utf-8")
+    if wanted == "long":
+        return None if "pytest.mark.long" in text else True
+    marks = re.search(r"^pytestmark = .+?\n\n", text, re.DOTALL | re.MULTILINE)
     return True if marks and "pytest.mark.long" in marks[0] else None
 
 
