@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import ssl
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -125,6 +126,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if has_an_engine and not sharing.has_engines(item.nodeid):
             raise pytest.UsageError(f"{item.nodeid} starts an engine: tests/support/sharing.py must know its file")
     if sharing.is_shared(config):
+        if "vllm" in sys.modules:
+            raise pytest.UsageError("a test file imports vLLM at its top, which takes each process 8 seconds of CPU")
         items.sort(key=lambda item: sharing.turn(item.nodeid))
 
 

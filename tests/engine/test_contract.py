@@ -14,7 +14,6 @@ from tests.engine.cases import COUNTED, GREEDY, STEP, Case, new_id
 from tests.support.scripted.engine import ScriptedEngine
 from tests.support.waiting import until
 from workers.engine.base import EngineError, EngineRequest, InvalidSampling, PromptTooLong, Sampling
-from workers.engine.server.engine import ServerEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -56,6 +55,8 @@ async def test_an_engine_says_how_many_tokens_its_cache_holds(case: Case) -> Non
 
 
 async def test_an_engine_says_whether_it_computes_on_the_cpu(case: Case) -> None:
+    from workers.engine.server.engine import ServerEngine  # it imports vLLM
+
     is_elsewhere = isinstance(case.engine, ScriptedEngine | ServerEngine)
     assert case.engine.on_cpu is not (is_elsewhere or HAS_ACCELERATOR)
 
