@@ -38,6 +38,8 @@ max_num_seqs = 40
 """
 SLOTS = 80
 """Slots of two workers."""
+TO_HERE = {"LONGHAUL_WEBHOOK_NETWORKS": "127.0.0.0/8"}
+"""Lets webhooks be sent to this machine."""
 TOOL_SERVERS = """
 [[tool_servers]]
 label = "tests"
@@ -108,7 +110,7 @@ def pair(tools: ToolProcess) -> Iterator[Keyed]:
         models = folder / "models.toml"
         command = json.dumps(list(tools.command().command or ()))
         models.write_text(SCRIPTED + TOOL_SERVERS.format(url=tools.url, command=command))
-        with running(Keyed(folder / "home", models, workers=2, **metrics, **said)) as installation:
+        with running(Keyed(folder / "home", models, workers=2, **metrics, **said, **TO_HERE)) as installation:
             assert isinstance(installation, Keyed)
             yield installation
 

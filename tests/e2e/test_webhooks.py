@@ -25,7 +25,7 @@ from openai import OpenAI, Stream
 
 from app.local.ports import free_port
 from config.settings import CHECKOUT
-from tests.e2e.conftest import read
+from tests.e2e.conftest import TO_HERE, Keyed, read
 from tests.support.installations import running
 from tests.support.little_web import LittleWeb
 from tests.support.longhaul import Longhaul, send_all
@@ -49,8 +49,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def own(scripted_models: Path) -> Iterator[Longhaul]:
     """`longhaul up` that may send to this machine."""
-    allowed = {"LONGHAUL_WEBHOOK_NETWORKS": "127.0.0.0/8"}
-    with open_folder() as folder, running(Longhaul(folder / "home", scripted_models, **allowed)) as installation:
+    with open_folder() as folder, running(Longhaul(folder / "home", scripted_models, **TO_HERE)) as installation:
         yield installation
 
 
@@ -196,10 +195,10 @@ def test_every_end_is_told_at_least_once_with_one_id_while_everything_is_killed(
     assert reader.cuts >= 2
 
 
-def test_the_example_of_the_page_runs(own: Longhaul, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_of_the_page_runs(pair: Keyed, capsys: pytest.CaptureFixture[str]) -> None:
     example = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
-    port = str(free_port())
-    for written, here in (("127.0.0.1:8000", f"127.0.0.1:{own.port}"), ("longhaul-demo", MODEL), ("9000", port)):
+    here_for = {"127.0.0.1:8000": f"127.0.0.1:{pair.port}", "unused": pair.key}
+    for written, here in {**here_for, "longhaul-demo": MODEL, "9000": str(free_port())}.items():
         assert written in example
         example = example.replace(written, here)
     exec(compile(example, str(PAGE), "exec"), {})

@@ -31,7 +31,7 @@ LONGEST_FIRST = (*ENGINES, CLIENTS, *OTHERS)
 """So that the last files to be shared out are short ones. What is not named comes behind."""
 PAIR = frozenset(
     f"tests/e2e/test_{name}.py"
-    for name in ("batches", "draining", "keys", "metrics", "operators_hour", "tools", "two_workers")
+    for name in ("batches", "draining", "keys", "metrics", "operators_hour", "tools", "two_workers", "webhooks")
 )
 """The files that share the fixture `pair` of `tests/e2e/conftest.py`."""
 
