@@ -261,6 +261,11 @@ async def test_a_cut_structured_answer_continues_exactly_from_any_token(engine: 
         assert point.tokens[:cut] + (await written(engine, turn, point.tokens[:cut]))[0] == point.tokens
 
 
+async def test_the_model_s_identity_can_be_set(engine: Engine) -> None:
+    turn = await build_turn(engine, asked("Hi", extra={"chat_template_kwargs": {"model_identity": "You are Ada."}}))
+    assert "<|message|>You are Ada.\n" in gpt_oss_decode(turn.prompt)
+
+
 async def test_response_messages_are_shown_on_request(engine: Engine) -> None:
     assert (await build_turn(engine, asked("Hello!"))).messages is None
     turn = await build_turn(engine, asked("Hello!", enable_response_messages=True))
