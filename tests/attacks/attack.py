@@ -147,12 +147,12 @@ def p99s(asks: Iterable[Ask]) -> dict[str, float]:
     }
 
 
-def judge(attack: Attack, observed: Observed) -> list[str]:
-    """Returns what is wrong of a full form; an empty list if the attack was refused or harmless."""
+def judge(attack: Attack, observed: Observed, *, full: bool) -> list[str]:
+    """Returns what is wrong; an empty list if the attack was refused or harmless."""
     return [
-        *judge_answers(attack, observed.answers, full=True, was_cut_off=observed.was_cut_off),
+        *judge_answers(attack, observed.answers, full=full, was_cut_off=observed.was_cut_off),
         *judge_bystander(observed),
-        *judge_latency(attack, observed),
+        *(judge_latency(attack, observed) if full else ()),
         *judge_memory(attack.demand, observed.memory),
         *observed.leftovers,
     ]

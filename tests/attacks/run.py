@@ -63,17 +63,17 @@ def arena() -> Iterator[Arena]:
                 yield Arena(longhaul.url, server, bystander, projects)
 
 
-async def attack(arena: Arena, attack: Attack) -> Observed:
-    """Runs the full form of the attack, and returns what was observed until the server was as before.
+async def attack(arena: Arena, attack: Attack, count: int) -> Observed:
+    """Runs the attack `count` strong, and returns what was observed until the server was as before.
 
     It is repeated, up to ROUNDS times, while each round leaves memory behind. The first round has the peak: a later one
     begins with what an earlier one left.
     """
-    found = await _round(arena, attack, attack.full)
+    found = await _round(arena, attack, count)
     for _ in range(ROUNDS - 1):
         if not any(each.keeps for each in found.memory.values()):
             break
-        again = await _round(arena, attack, attack.full)
+        again = await _round(arena, attack, count)
         memory = {role: replace(each, kept=each.kept + again.memory[role].kept) for role, each in found.memory.items()}
         found = replace(found, memory=memory, leftovers=found.leftovers + again.leftovers)
     return found

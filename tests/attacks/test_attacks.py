@@ -20,6 +20,7 @@ from tests.attacks.attack import (
     PROMPT_FACTOR,
     READER_BYTES,
     TYPICAL,
+    WALL_BYTES,
     Ask,
     Attack,
     Demand,
@@ -44,35 +45,50 @@ async def _nothing(target: Target, count: int) -> None:
 
 ATTACK = Attack("one", "none", _nothing, 2, 1, {"400 input"}, full_only={"503"})
 ASKS = tuple(Ask(float(n), 0.01, "completed") for n in range(1000))
-QUIET = Observed(Counter({"400 input": 3, "503": 1}), ASKS)
+QUIET = Observed(Counter({"400 input": 3}), ASKS)
 KEPT = KEPT_BYTES + 1
-API = TYPICAL.api_bytes()
-WRONG = {
-    "another answer": (replace(QUIET, answers=Counter({"400 input": 1, "500": 1, "503": 1})), "answered '500'"),
+API, WORKER = TYPICAL.api_bytes(), TYPICAL.worker_bytes()
+VERDICTS = {
+    # what was observed, in the full form, what is wrong
+    "refused": (QUIET, False, []),
+    "another answer": (replace(QUIET, answers=Counter({"400 input": 1, "500": 1})), False, ["answered '500'"]),
+    "no answer": (replace(QUIET, answers=Counter()), False, ["never answered '400 input'"]),
+    "an answer that did not come": (QUIET, True, ["never answered '503'"]),
+    "no time for an answer": (replace(QUIET, was_cut_off=True), True, []),
     "an error of the bystander": (
         replace(QUIET, asks=(*ASKS, Ask(11.0, 0.1, "503", "count"))),
-        "the bystander's count got 503 1 times",
+        False,
+        ["the bystander's count got 503 1 times"],
     ),
     "one slow kind of requests among many": (
-        replace(QUIET, asks=(*ASKS, Ask(1.0, 15.0, "completed", "count"))),
-        "the bystander's p99 of count is 15.0 s (bound: 1.0)",
+        replace(QUIET, asks=(*ASKS, Ask(1.0, 15.0, "completed", "count")), was_cut_off=True),
+        True,
+        ["the bystander's p99 of count is 15.0 s (bound: 1.0)"],
     ),
-    "the API beyond its bounds": (
+    "memory within its bounds": (replace(QUIET, memory={"api": Memory(API), "worker": Memory(WORKER)}), False, []),
+    "the API beyond them": (
         replace(QUIET, memory={"api": Memory(API + MIB)}),
-        f"api grew by {API // MIB + 1} MiB (bound: {API // MIB})",
+        False,
+        [f"api grew by {API // MIB + 1} MiB (bound: {API // MIB})"],
     ),
+    "a process beyond the wall": (
+        replace(QUIET, memory={"other": Memory(WALL_BYTES + MIB)}),
+        False,
+        ["other grew by 401 MiB (bound: 400)"],
+    ),
+    "memory kept twice": (replace(QUIET, memory={"api": Memory(kept=(KEPT, KEPT, 0))}), False, []),
     "memory kept by each round": (
         replace(QUIET, memory={"api": Memory(kept=(KEPT, KEPT, KEPT))}),
-        "api leaks: it kept 16, 16, 16 MiB",
+        False,
+        ["api leaks: it kept 16, 16, 16 MiB"],
     ),
-    "something left": (replace(QUIET, leftovers=("9 connections are left",)), "9 connections are left"),
+    "something left": (replace(QUIET, leftovers=("9 connections are left",)), False, ["9 connections are left"]),
 }
 
 
 def test_what_was_observed_is_judged() -> None:
-    assert judge(ATTACK, QUIET) == []
-    for name, (observed, problem) in WRONG.items():
-        assert judge(ATTACK, observed) == [problem], name
+    for name, (observed, full, problems) in VERDICTS.items():
+        assert judge(ATTACK, observed, full=full) == problems, name
 
 
 def test_the_bounds_of_memory_and_the_limits_are_those_of_the_docs() -> None:

@@ -123,6 +123,17 @@ def test_a_picture_counts_as_its_tokens(client: OpenAI) -> None:
     assert counts[1] - counts[0] == 7  # four of the image, and three around it
 
 
+def test_the_prefix_cache_tells_pictures_apart(client: OpenAI) -> None:
+    filler = "Look at this picture. " * 20
+    cached = []
+    for picture in (RED, RED, BLUE):
+        response = ask(client, [user(filler, image(picture)), user("What colour is it? " * 30), user(WHAT)])
+        cached.append(response.usage.input_tokens_details.cached_tokens)
+    again = ask(client, [user(filler, image(BLUE)), user("What colour is it? " * 30), user(WHAT)])
+    assert again.usage.input_tokens_details.cached_tokens == cached[1]
+    assert 0 < cached[2] < cached[1]  # the text before the picture is the same, what follows is not
+
+
 def test_a_damaged_image_is_refused_or_fails_and_the_engine_goes_on(client: OpenAI) -> None:
     whole = base64.b64decode(image(RED, 500, 500)["image_url"].partition(",")[2])
     part = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(whole[:600]).decode()}"}

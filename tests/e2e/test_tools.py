@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -107,6 +108,48 @@ def test_outputs_of_parallel_calls_that_arrive_in_another_order_are_shown_with_t
     sent: list[Any] = [{"role": "user", "content": turns("", "{results}")}, *made, *outputs]
     for fields in ({"input": outputs, "previous_response_id": first.id}, {"input": sent}):
         assert client.responses.create(**asked, **fields).output_text == IN_ORDER
+
+
+def test_chat_shows_outputs_of_parallel_calls_in_the_order_of_their_calls(client: OpenAI) -> None:
+    calls: list[Any] = [
+        {"id": id_, "type": "function", "function": {"name": "weather", "arguments": f'{{"city": "{city}"}}'}}
+        for id_, city in CITIES.items()
+    ]
+    messages: list[Any] = [
+        {"role": "user", "content": turns("", "{results}")},
+        {"role": "assistant", "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": id_, "content": output} for id_, output in DEGREES.items()),
+    ]
+    answer = client.chat.completions.create(model=MODEL, messages=messages)
+    assert answer.choices[0].message.content == IN_ORDER
+
+
+def test_a_message_shows_what_hosted_tools_did_and_takes_it_back(pair: Longhaul) -> None:
+    script = turns(f"Look: {call('python', code='1+1')}", "Thanks.")
+    asked: dict[str, Any] = {"model": MODEL, "max_tokens": 500, "messages": [{"role": "user", "content": script}]}
+    tools = [{"type": "code_execution_20250825", "name": "code_execution"}]
+    with pair.http() as http:
+        message = http.post("/v1/messages", json={**asked, "tools": tools}).raise_for_status().json()
+        streamed = http.post("/v1/messages", json={**asked, "tools": tools, "stream": True}).raise_for_status().text
+        said = {"role": "assistant", "content": message["content"]}
+        turn = {**asked, "messages": [*asked["messages"], said, {"role": "user", "content": "/say Again."}]}
+        again = http.post("/v1/messages", json={**turn, "tools": tools}).raise_for_status().json()
+        refused = http.post("/v1/messages", json={**asked, "tools": [{"type": "bash_20250124", "name": "bash"}]})
+    look, use, result, thanks = message["content"]
+    assert (look["text"].strip(), thanks["text"], message["stop_reason"]) == ("Look:", "Thanks.", "end_turn")
+    assert (use["type"], use["name"], use["input"]) == ("server_tool_use", "code_execution", {"code": "1+1"})
+    assert (result["type"], result["tool_use_id"]) == ("code_execution_tool_result", use["id"])
+    starts = [
+        json.loads(line[6:]) for line in streamed.splitlines() if line.startswith('data: {"type":"content_block_st')
+    ]
+    kinds = [event["content_block"]["type"] for event in starts if event["type"] == "content_block_start"]
+    assert kinds == [block["type"] for block in message["content"]]
+    assert again["content"][-1]["text"] == "Again."
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert (
+        "'tools.0.type': 'bash_20250124' is not supported yet; declare it as a tool"
+        in refused.json()["error"]["message"]
+    )
 
 
 async def final(client: AsyncOpenAI, response_id: str) -> Any:

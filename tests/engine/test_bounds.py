@@ -163,6 +163,27 @@ async def test_a_large_prompt_has_the_tokens_that_it_would_have_as_a_small_one(l
     )
 
 
+@pytest.mark.parametrize("role", ["user", "assistant"])
+@pytest.mark.parametrize("text", ["word " * 60_000, "x" * 2_000_000])
+async def test_a_large_prompt_that_is_too_long_is_refused_before_all_of_it_has_become_tokens(
+    llm: Any, monkeypatch: pytest.MonkeyPatch, role: str, text: str
+) -> None:
+    from workers.engine.vllm.rendering import Rendering
+
+    tokenizer, made = llm.renderer.get_tokenizer(), []
+    encode = type(tokenizer)._encode_plus
+
+    def watched(self: Any, text: str, *args: Any, **more: Any) -> Any:
+        made.append((len(text), more))
+        return encode(self, text, *args, **more)
+
+    monkeypatch.setattr(type(tokenizer), "_encode_plus", watched)
+    with pytest.raises(PromptTooLong, match=f"more than {demo_model().context_length} tokens") as caught:
+        await Rendering(llm, {}).render(said(text, role), demo_model().chat_template_args, ())
+    assert (caught.value.tokens, caught.value.limit) == (None, demo_model().context_length)
+    assert sum(size for size, _ in made) <= 2 * LARGE_BYTES
+
+
 def test_pieces_are_counted_until_they_are_too_many() -> None:
     counted: list[str] = []
 

@@ -21,12 +21,12 @@ import pytest
 
 from config.process import CHECKOUT
 from tests.engine.cases import demo_model
-from tests.engine.processes import engine_processes
+from tests.engine.processes import engine_processes, pending
 from tests.support.processes import alive, descendants, marked
 from tests.support.waiting import until, until_sync
 from workers.engine import make_engine
 from workers.engine.base import EngineDead
-from workers.engine.lifeline import KEY, Lifeline
+from workers.engine.lifeline import KEY, Lifeline, bind_to_parent
 
 MARK = "LONGHAUL_TEST_MARK"
 START_SECONDS = 180.0
@@ -114,6 +114,18 @@ def test_engine_processes_are_nicer_and_get_no_signals_of_the_terminal(own: Own)
         assert os.getpgid(pid) != os.getpgid(owner.pid)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_engine_processes_do_not_hear_the_signals_that_stop_their_worker(own: Own, number: signal.Signals) -> None:
+    """A control group gets SIGTERM as a whole: systemd does so at each stop."""
+    owner = own("plain")
+    owner.wait_ready()
+    engines = engine_processes(owner.pid)
+    for pid in engines:
+        os.kill(pid, number)
+    until_sync(lambda: all(number in pending(pid) for pid in engines), DEATH_SECONDS, "they are left unheard")
+    assert engine_processes(owner.pid) == engines
+
+
 def test_an_engine_process_is_deaf_from_its_first_moment() -> None:
     context = multiprocessing.get_context("spawn")
     answer, question = context.Pipe()
@@ -131,10 +143,23 @@ def test_an_engine_process_is_deaf_from_its_first_moment() -> None:
         question.close()
 
 
+def test_a_worker_hears_signals_again_once_its_engine_runs() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with Lifeline().attached():
+        pass
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
 def test_a_process_whose_parent_is_already_dead_ends_itself() -> None:
     code = "from workers.engine.lifeline import bind_to_parent; bind_to_parent(1, 0); print('lives')"
     ended = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
+
+
+def test_the_owner_is_not_bound_to_itself() -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0), os.getpgid(0)
+    bind_to_parent(os.getpid(), 19)
+    assert (os.getpriority(os.PRIO_PROCESS, 0), os.getpgid(0)) == before
 
 
 def test_only_processes_made_under_a_lifeline_are_its_own() -> None:
