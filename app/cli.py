@@ -21,7 +21,6 @@ from app.local.commands import tools
 from app.local.errors import LocalError
 from app.local.home import running_workers, with_running_services
 from app.local.procfile import PROCFILE
-from app.local.reporting import one_line
 from config.model_files import description
 from config.models import load_models
 from config.settings import ConfigError, Settings, load_settings, unknown_variables
@@ -30,20 +29,22 @@ from config.version import VERSION
 _LAZY_GROUPS = ("audit", "keys", "limits", "projects", "responses")
 """Groups of commands whose imports take half a second: modules of `app.local.commands`."""
 _LAZY_COMMANDS = {
-    **{name: name for name in ("queue", "status", "why", "workers")},
+    **dict.fromkeys(("queue", "status", "why", "workers"), "views"),
     "doctor": "doctor.command",
-    **dict.fromkeys(("drain", "undrain"), "drains"),
-    **dict.fromkeys(("pause", "resume", "pauses"), "pauses"),
+    **dict.fromkeys(("drain", "undrain", "pause", "resume", "pauses"), "steering"),
 }
 """Commands of operators, with their modules."""
 
 
 class Commands(TyperGroup):
-    """All commands. An error that the user can mend becomes one line."""
+    """All commands. An error that the user can mend becomes one line on stderr and a status: 2 for settings."""
 
     def invoke(self, context: Any) -> Any:
-        with one_line():
+        try:
             return super().invoke(context)
+        except (ConfigError, LocalError) as error:
+            typer.echo(f"longhaul: {error}", err=True)
+            raise typer.Exit(2 if isinstance(error, ConfigError) else error.status) from None
 
     def list_commands(self, context: Any) -> list[str]:
         return [*super().list_commands(context), *_LAZY_GROUPS, *_LAZY_COMMANDS]

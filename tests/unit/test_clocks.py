@@ -26,9 +26,9 @@ USES = {
     "app/queue/message_template.py": "when a task was sent, for Flower",
     "config/chat_template.py": "the date in a probe of a chat template",
     "app/local/console.py": "the time of a log line",
-    "app/local/commands/output.py": "the time on an operator's screen",
+    "app/local/commands/views.py": "the time on an operator's screen",
     "config/logging/lines.py": "the time of a log line",
-    "app/local/commands/doctor/clocks.py": "what the clocks of servers are compared with",
+    "app/local/commands/doctor/finding.py": "what the clocks of servers are compared with",
 }
 
 

@@ -42,40 +42,6 @@ def number(title: str, name: str | None = None) -> Column:
     return Column(title, column(title, name).of, is_number=True)
 
 
-def slots() -> Column:
-    return Column("slots", lambda entry: f"{entry['in_slots']}/{entry['slots']}", is_number=True)
-
-
-def age(title: str, name: str) -> Column:
-    """A column of seconds."""
-    return Column(title, lambda entry: duration(entry[name]), is_number=True)
-
-
-def waiting() -> Column:
-    """Responses that wait, and lines of batches that are none yet."""
-
-    def number_of(entry: Entry) -> str:
-        in_files = f" + {entry['in_files']} in files" if entry["in_files"] else ""
-        return f"{entry['waiting']}{in_files}"
-
-    return Column("waiting", number_of, is_number=True)
-
-
-def oldest_waiting() -> Column:
-    """How long the oldest that waits has waited; 0 and None: none does."""
-    return Column("oldest waiting", lambda entry: duration(entry["oldest_waiting_seconds"] or None), is_number=True)
-
-
-def rate(title: str, name: str, digits: int) -> Column:
-    """A column of numbers a second, which are means of `pace_seconds`: `-` where nothing ended of late."""
-    return Column(title, lambda entry: f"{entry[name]:.{digits}f}" if entry["pace_seconds"] else None, is_number=True)
-
-
-RATE_TIME = Column("over", lambda entry: duration(entry["pace_seconds"] or None), is_number=True)
-"""The time of which the rates are means."""
-RATES_ARE = "Rates are of responses that ended: means of the time under `over`, five minutes at most."
-
-
 def moment(title: str, name: str) -> Column:
     """A column of epoch seconds."""
     return Column(title, lambda entry: _utc(entry[name]))
@@ -110,21 +76,6 @@ def show(entries: Iterable[Entry], columns: Sequence[Column], *, as_json: bool) 
         typer.echo("\t".join(each.title for each in columns))
         for entry in entries:
             typer.echo("\t".join(_cell(each.of(entry)) for each in columns))
-
-
-def clock() -> str:
-    """The time, for the head of a screen."""
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def show_screen(entries: Iterable[Entry], columns: Sequence[Column], note: str = "", *, as_json: bool) -> None:
-    """Shows the entries as they are now: on a terminal with the time above them, and a note below."""
-    is_screen = sys.stdout.isatty() and not as_json
-    if is_screen:
-        say(clock())
-    show(entries, columns, as_json=as_json)
-    if is_screen and note:
-        say(note)
 
 
 def show_json(entries: Iterable[Entry]) -> None:
