@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.local.commands.doctor import clocks, machine, postgres, redis
-from app.local.commands.doctor.finding import Finding, Level
+from app.local.commands.doctor import machine, postgres, redis
+from app.local.commands.doctor.finding import Finding, Level, clock
 from app.queue.redis_client import RedisFacts
 from app.store.migrate import head
 from app.store.roles.inspection import RoleFacts, ServerFacts
@@ -107,7 +107,7 @@ def test_a_schema_of_another_version_is_told() -> None:
 
 @pytest.mark.parametrize(("theirs", "level"), [(100.0, "ok"), (101.5, "ok"), (90.0, "warn"), (120.0, "warn")])
 def test_a_clock_that_is_off_is_told(theirs: float, level: str) -> None:
-    found = clocks.judged("Postgres", theirs, 100.0, 100.1)
+    found = clock("Postgres", theirs, 100.0, 100.1)
     assert found.level.value == level
     if level == "warn":
         assert ("behind" in found.found) == (theirs < 100)

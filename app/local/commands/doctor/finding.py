@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+MAX_CLOCK_SECONDS = 2.0
+"""Postgres' clock decides everything; what others say is in logs, and in the times of objects."""
 
 
 class Level(Enum):
@@ -40,6 +44,15 @@ def fail(check: str, found: str, to_do: str) -> Finding:
     return Finding(check, Level.FAIL, found, to_do)
 
 
-def of_error(check: str, error: BaseException, to_do: str) -> Finding:
-    """An error whose message is a line for operators."""
-    return fail(check, str(error), to_do)
+def now() -> float:
+    """Seconds since the epoch, by this machine's clock."""
+    return time.time()
+
+
+def clock(name: str, theirs: float, before: float, after: float) -> Finding:
+    """The clock of a service against this machine's (`now`): `theirs` was read between `before` and `after`."""
+    off = max(before - theirs, theirs - after, 0.0)
+    if off > MAX_CLOCK_SECONDS:
+        side = "behind" if theirs < before else "ahead of"
+        return warn(f"clock of {name}", f"{off:.1f} s {side} this machine's", "run NTP (chrony) on both machines")
+    return ok(f"clock of {name}", f"as this machine's, within {off + (after - before) / 2:.3f} s")

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from app.local.commands.doctor.finding import Finding, fail, of_error, ok, warn
+from app.local.commands.doctor.finding import Finding, fail, ok, warn
 from app.local.errors import LocalError
 from app.local.home import running_scrapes
 from app.local.ports import probe
@@ -41,7 +41,7 @@ def settings_of(settings: Settings, environ: Mapping[str, str]) -> Iterator[Find
         settings.check_auth()
         settings.check_metrics()
     except ConfigError as error:
-        yield of_error("settings", error, "the process that serves it does not start like this")
+        yield fail("settings", str(error), "the process that serves it does not start like this")
     else:
         if not unknown:
             yield ok("settings", "every one is known, and its value is valid")
@@ -67,7 +67,7 @@ def gpus(catalog: ModelCatalog) -> Iterator[Finding]:
         found = visible_devices()
         driver = None if found is None else _driver()
     except (ConfigError, LocalError) as error:
-        yield of_error("GPUs", error, "look at the driver: nvidia-smi -L")
+        yield fail("GPUs", str(error), "look at the driver: nvidia-smi -L")
         return
     if found is None:
         yield ok("GPUs", "none are used: no driver is here, or vLLM is built for the CPU")

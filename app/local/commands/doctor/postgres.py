@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from urllib.parse import unquote, urlsplit
 
-from app.local.commands.doctor import clocks
-from app.local.commands.doctor.finding import Finding, Findings, fail, of_error, ok, warn
+from app.local.commands.doctor.finding import Finding, Findings, clock, fail, now, ok, warn
 from app.local.errors import LocalError
 from app.local.service_check import check_postgres
 from app.store.database import Database, StoreUnavailable
@@ -30,9 +29,9 @@ async def check(settings: Settings, *, is_embedded: bool) -> Findings:
         url = settings.database_dsn
         await check_postgres(settings)
     except ConfigError as error:
-        return [of_error("Postgres", error, "set DATABASE_URL; docs/operations.md, Services of your own")]
+        return [fail("Postgres", str(error), "set DATABASE_URL; docs/operations.md, Services of your own")]
     except LocalError as error:
-        return [of_error("Postgres", error, "give the role its password and CONNECT; docs/operations.md, Rights")]
+        return [fail("Postgres", str(error), "give the role its password and CONNECT; docs/operations.md, Rights")]
     db = Database(url, 2)
     try:
         return await _look(db, url, is_embedded=is_embedded)
@@ -44,11 +43,11 @@ async def check(settings: Settings, *, is_embedded: bool) -> Findings:
 
 async def _look(db: Database, url: str, *, is_embedded: bool) -> Findings:
     await db.ping()
-    before = clocks.now()
+    before = now()
     facts = await inspection.server(db)
-    after = clocks.now()
+    after = now()
     found = [ok("Postgres", f"{facts.version}, as {facts.role}; answers in {1000 * (after - before):.1f} ms")]
-    found += [*encryption(url, facts), clocks.judged("Postgres", facts.now, before, after)]
+    found += [*encryption(url, facts), clock("Postgres", facts.now, before, after)]
     found += server_settings(facts, is_embedded=is_embedded)
     role = await inspection.role(db)
     if role is None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.local.commands.doctor import clocks
-from app.local.commands.doctor.finding import Finding, Findings, fail, of_error, ok, warn
+from app.local.commands.doctor.finding import Finding, Findings, clock, fail, now, ok, warn
 from app.local.commands.doctor.postgres import is_local
 from app.local.errors import LocalError
 from app.local.service_check import check_redis
@@ -21,11 +20,11 @@ async def check(settings: Settings) -> Findings:
         url = settings.broker_url
         await check_redis(settings)
     except (ConfigError, LocalError) as error:
-        return [of_error("Redis", error, "set REDIS_URL; docs/operations.md, Services of your own")]
+        return [fail("Redis", str(error), "set REDIS_URL; docs/operations.md, Services of your own")]
     try:
-        before = clocks.now()
+        before = now()
         facts = await redis_client.facts(url)
-        after = clocks.now()
+        after = now()
     except RedisTrouble as error:
         what = f"it does not answer: {error}"
         return [
@@ -37,7 +36,7 @@ async def check(settings: Settings) -> Findings:
         ]
     version = ".".join(map(str, facts.version))
     found = [ok("Redis", f"{version}, answers in {1000 * facts.answer_seconds:.1f} ms")]
-    return [*found, encryption(url), clocks.judged("Redis", facts.now, before, after), *memory(facts), kind(facts)]
+    return [*found, encryption(url), clock("Redis", facts.now, before, after), *memory(facts), kind(facts)]
 
 
 def encryption(url: str) -> Finding:
