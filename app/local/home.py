@@ -146,16 +146,18 @@ def first_key(settings: Settings) -> str | None:
 
 def with_running_services(settings: Settings) -> Settings:
     """Returns the settings with the URLs of the services that `longhaul up` runs here, as far as none are set."""
-    lines = _lines_of_up(settings, SERVICES_FILE)
-    urls = dict(line.split("=", 1) for line in lines if "=" in line)
+    urls = _running_services(settings)
     found = {"database_url": urls.get("DATABASE_URL"), "redis_url": urls.get("REDIS_URL")}
     return settings.model_copy(update={name: url for name, url in found.items() if getattr(settings, name) is None})
 
 
 def running_api(settings: Settings) -> str | None:
     """The URL of the API that `longhaul up` runs here; None if it does not run."""
-    lines = (line.partition("=") for line in _lines_of_up(settings, SERVICES_FILE))
-    return next((url for name, _, url in lines if name == API_LINE), None)
+    return _running_services(settings).get(API_LINE)
+
+
+def _running_services(settings: Settings) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in _lines_of_up(settings, SERVICES_FILE) if "=" in line)
 
 
 def running_workers(settings: Settings) -> list[tuple[str, str, str]]:

@@ -18,7 +18,7 @@ API = "api"
 WORKER = "worker"
 """The process that runs for each worker of each model (workers/plan.py)."""
 _LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
-_ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s+)*")
+_ASSIGNMENTS = re.compile(r"^(?:[A-Za-z_]\w*=\S*\s+)*")
 _COMMAND = re.compile(r"\blonghaul\s+([a-z][a-z-]*)")
 _SHELL = re.compile(r"[;&|<>()`\n]|\$\(")
 
@@ -42,8 +42,7 @@ class Process:
         """The command with `exec` where possible, so that a stop signal reaches the program and not a shell."""
         command = self.command
         if not _SHELL.search(command):
-            end = _assignments_end(command)
-            command = f"{command[:end]}exec {command[end:]}"
+            command = _ASSIGNMENTS.sub(r"\g<0>exec ", command, count=1)
         return ("/bin/sh", "-c", command)
 
 
@@ -65,8 +64,3 @@ def parse(text: str) -> dict[str, str]:
 def once(commands: Mapping[str, str]) -> list[Process]:
     """The processes that run once for as long as Longhaul does: all but `release` and `worker`."""
     return [Process(name, command) for name, command in commands.items() if name not in (RELEASE, WORKER)]
-
-
-def _assignments_end(command: str) -> int:
-    match = _ASSIGNMENTS.match(command)
-    return match.end() if match else 0

@@ -76,7 +76,10 @@ async def _check(service: _Service, url: str | None) -> None:
                     kind = ConfigError if isinstance(error, ValueError) else LocalError
                     raise kind(f"{service.variable}: {reason(error)}") from None
                 return
-            _check_version(service, found)
+            if found < service.oldest:
+                shown, wanted = (".".join(map(str, each)) for each in (found, service.oldest))
+                message = f"{service.name} {shown} is too old; Longhaul needs {wanted} or newer"
+                raise ConfigError(f"{service.variable}: {message}")
 
 
 def _check_files(variable: str, url: str, names: Sequence[str]) -> None:
@@ -103,9 +106,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _check_version(service: _Service, found: tuple[int, ...]) -> None:
-    if found < service.oldest:
-        shown, wanted = (".".join(map(str, each)) for each in (found, service.oldest))
-        raise ConfigError(f"{service.variable}: {service.name} {shown} is too old; Longhaul needs {wanted} or newer")

@@ -16,16 +16,16 @@ from app.local.children import run
 from app.local.console import Console
 from app.local.errors import LocalError
 from app.local.home import API_LINE, Home, first_key, where_first_key_lies
-from app.local.ports import api_url, check_port
+from app.local.ports import api_url, check_port, url_of
 from app.local.procfile import API, RELEASE, WORKER, Process, parse
 from app.local.programs import absolute_paths
 from app.local.restarts import Stopped, StopRequest, describe, run_unless_stopped
 from app.local.service_check import check_postgres, check_redis
 from app.local.services.embedded_services import Urls, embedded
 from app.local.supervisor import Supervisor, Surroundings, Wanted
-from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
+from app.local.welcome import api_is_ready, flower_login, welcome
 from app.local.workers.devices import visible_devices
-from app.local.workers.plan import Worker
+from app.local.workers.plan import PlannedWorker
 from app.local.workers.scrapes import Scrapes
 from app.local.workers.upstream import attached, toml, with_models_file
 from config.models import load_models, require_engine
@@ -49,7 +49,7 @@ class Start:
     home: Home
     commands: dict[str, str]
     wanted: Wanted
-    workers: list[Worker]
+    workers: list[PlannedWorker]
     """The first ones."""
     folder: Path
 
@@ -180,13 +180,14 @@ async def _print_welcome(start: Start, console: Console) -> None:
         return
     began = time.monotonic()
     settings = start.settings
-    addresses = Addresses(settings.host, settings.port, settings.flower_port, settings.flower_host)
+    url = api_url(settings)
     model = start.wanted.model or start.wanted.file.catalog.models[0].name
-    await api_is_ready(addresses, model, first_key(settings) if settings.asks_for_keys else None)
+    await api_is_ready(url, model, first_key(settings) if settings.asks_for_keys else None)
     auth = start.home.flower_auth(start.settings)
     login = flower_login(auth, None if start.settings.flower_auth else str(start.home.flower_file))
     key = where_first_key_lies(start.settings) if start.settings.asks_for_keys else None
-    console.write(welcome(addresses, model, login, key) + "\n")
+    flower = url_of(settings.flower_host, settings.flower_port)
+    console.write(welcome(url, flower, model, login, key) + "\n")
     console.log(f"ready after {time.monotonic() - began:.1f} s")
 
 

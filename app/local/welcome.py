@@ -4,41 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import dataclass
 
 import httpx
-
-from app.local.ports import url_of
 
 POLL_SECONDS = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """The addresses of API and Flower for a client on this machine."""
-
-    host: str
-    port: int
-    flower_port: int
-    flower_host: str = "127.0.0.1"
-
-    @property
-    def api(self) -> str:
-        return url_of(self.host, self.port)
-
-    @property
-    def flower(self) -> str:
-        return url_of(self.flower_host, self.flower_port)
-
-
-async def api_is_ready(addresses: Addresses, model: str, key: str | None) -> None:
-    """Waits until the API can answer with this model; if it tells that to nobody without a key, and `key` is none that
-    works, until it accepts work."""
+async def api_is_ready(api: str, model: str, key: str | None) -> None:
+    """Waits until the API with this URL can answer with this model; if it tells that to nobody without a key, and
+    `key` is none that works, until it accepts work."""
     params, headers = {"model": model}, {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
         while True:
             try:
-                answer = await client.get(f"{addresses.api}/health/ready", params=params, headers=headers)
+                answer = await client.get(f"{api}/health/ready", params=params, headers=headers)
                 if answer.status_code == httpx.codes.OK:
                     return
                 if answer.status_code == httpx.codes.UNAUTHORIZED:
@@ -55,8 +34,9 @@ Requests need an API key. The first admin key: {first_key}. A key of the default
 """
 
 
-def welcome(addresses: Addresses, model: str, flower_login: str, first_key: str | None = None) -> str:
-    """The text. `flower_login` is the line about logging in to Flower; `first_key` None: nobody is asked for a key."""
+def welcome(api: str, flower: str, model: str, flower_login: str, first_key: str | None = None) -> str:
+    """The text, with the URLs for clients on this machine. `flower_login` is the line about logging in to Flower;
+    `first_key` None: nobody is asked for a key."""
     asks = first_key is not None
     header = '-H "Authorization: Bearer $KEY" ' if asks else ""
     key = 'os.environ["KEY"]' if asks else '"unused"'
@@ -65,22 +45,22 @@ def welcome(addresses: Addresses, model: str, flower_login: str, first_key: str 
     return f"""
 Longhaul is ready.
 
-  API      {addresses.api}/v1   (documentation: {addresses.api}/docs)
-  Flower   {addresses.flower}   ({flower_login})
+  API      {api}/v1   (documentation: {api}/docs)
+  Flower   {flower}   ({flower_login})
   Ctrl-C stops everything; no accepted response is lost.
 {keys}
 Create a response in the background, and retrieve it later:
 
-  curl -s {addresses.api}/v1/responses {header}-H 'Content-Type: application/json' \\
+  curl -s {api}/v1/responses {header}-H 'Content-Type: application/json' \\
     -d '{{"model": "{model}", "input": "Hello!", "background": true}}'
-  curl -s {header}{addresses.api}/v1/responses/THE_ID_FROM_ABOVE
+  curl -s {header}{api}/v1/responses/THE_ID_FROM_ABOVE
 
 The same in Python (pip install openai):
 
   {imports}
   from openai import OpenAI
 
-  client = OpenAI(base_url="{addresses.api}/v1", api_key={key})
+  client = OpenAI(base_url="{api}/v1", api_key={key})
   response = client.responses.create(model="{model}", input="Hello!", background=True)
   while response.status in ("queued", "in_progress"):
       time.sleep(0.5)

@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 from app.local.children import Program, run
 from app.local.errors import LocalError
+from app.local.home import write_private
 from app.local.services.service_account import ServiceFolders, package_folder, service_environment
 from app.store.roles.rights import API, MAINTENANCE, MONITOR, ROLES, WORKER
 
@@ -225,8 +226,9 @@ class Postgres:
             raise LocalError(f"Postgres could not prepare its data folder: {line or f'status {status}'}")
 
     def _keep_passwords(self) -> None:
-        """Keeps the passwords that the roles have now."""
-        self.folders.own_file(PASSWORD_FILE, "".join(f"{password}\n" for password in self._passwords))
+        """Keeps the passwords that the roles have now, for the user of this process alone."""
+        text = "".join(f"{password}\n" for password in self._passwords)
+        write_private(self.folders.folder / PASSWORD_FILE, text)
 
     @property
     def _rules(self) -> str:

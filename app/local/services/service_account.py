@@ -91,10 +91,6 @@ class ServiceFolders:
         owner = (self.account.uid, self.account.gid) if self.account else None
         return write_private(self.folder / name, text, owner)
 
-    def own_file(self, name: str, text: str) -> Path:
-        """Writes a file of mode 0600 that only the user of this process can read; replaces an older one."""
-        return write_private(self.folder / name, text)
-
     def binaries(self, *folders: Path, version: str) -> Path:
         """The folder that holds `folders`, which are siblings: the original, or a copy that the account can reach."""
         original = folders[0].parent

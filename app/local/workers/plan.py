@@ -15,7 +15,7 @@ from config.settings import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class PlannedWorker:
     """One worker: the one with `number`, from 1 on, of its model. No other worker has its devices."""
 
     name: str
@@ -39,8 +39,8 @@ class Worker:
 
 
 def plan(
-    models: Sequence[ServedModel], count: int, devices: Devices | None, running: Iterable[Worker] = ()
-) -> list[Worker]:
+    models: Sequence[ServedModel], count: int, devices: Devices | None, running: Iterable[PlannedWorker] = ()
+) -> list[PlannedWorker]:
     """All workers, `count` for each model, or for each of its servers elsewhere.
 
     Those of `running` whose model is as it was stay as they are. Workers that need most devices choose first. With
@@ -52,7 +52,7 @@ def plan(
     names = _names(models, count)
     return [
         kept.get((model.name, number))
-        or Worker(names[model.name, number], model, number, given.get((model.name, number), ()))
+        or PlannedWorker(names[model.name, number], model, number, given.get((model.name, number), ()))
         for model, number in places
     ]
 
@@ -66,7 +66,7 @@ _Key = tuple[str, int]
 
 
 def _given(
-    places: Sequence[tuple[ServedModel, int]], kept: dict[_Key, Worker], devices: Devices
+    places: Sequence[tuple[ServedModel, int]], kept: dict[_Key, PlannedWorker], devices: Devices
 ) -> dict[_Key, tuple[Device, ...]]:
     """The devices of each worker that is not running yet."""
     held = {device for worker in kept.values() for device in worker.devices}
@@ -80,17 +80,14 @@ def _given(
                 f"model {model.name!r}: engine_args: device_ids is for a worker alone, and `longhaul up` gives each "
                 f"worker devices of its own; leave it out, and name the devices for all in {VISIBLE}"
             )
-        chosen = tuple(_usable(free, needed)[:needed])
+        # CUDA sees at most one MIG device in a process, so an engine with several devices takes whole GPUs.
+        usable = [device for device in free if device.mig is None or needed <= 1]
+        chosen = tuple(usable[:needed])
         if len(chosen) < needed:
             raise ConfigError(_too_few(Counter(model.name for model, _ in places), places, devices))
         free = [device for device in free if device not in chosen]
         given[model.name, number] = chosen
     return given
-
-
-def _usable(free: Sequence[Device], needed: int) -> Sequence[Device]:
-    """CUDA sees at most one MIG device in a process, so an engine with several devices takes whole GPUs."""
-    return [device for device in free if device.mig is None] if needed > 1 else free
 
 
 def _too_few(workers: Counter[str], places: Sequence[tuple[ServedModel, int]], devices: Devices) -> str:

@@ -30,7 +30,8 @@ async def attached(
         raise ConfigError(f"--model: {urls[0]} does not serve {model!r} (it has {', '.join(names) or 'none'})")
     base = bases[names.index(model) if model is not None else 0]
     found = tokenizer or _tokenizer(base, urls[0])
-    return with_models_file(settings, folder, "--upstream", _models_file(base["id"], urls, found, _adapters(listed)))
+    adapters = [str(each["id"]) for each in listed if each.get("parent")]
+    return with_models_file(settings, folder, "--upstream", _models_file(base["id"], urls, found, adapters))
 
 
 def with_models_file(settings: Settings, folder: Path, option: str, text: str) -> tuple[Settings, str]:
@@ -66,10 +67,6 @@ def _tokenizer(base: Mapping[str, Any], url: str) -> str:
             "tokenizer and config with --tokenizer"
         )
     return root or str(base["id"])
-
-
-def _adapters(listed: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [str(each["id"]) for each in listed if each.get("parent")]
 
 
 def _models_file(name: str, urls: Sequence[str], tokenizer: str, adapters: Sequence[str]) -> str:

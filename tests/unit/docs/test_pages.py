@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from xml.etree import ElementTree
 
-from app.local.welcome import Addresses, welcome
+from app.local.welcome import welcome
 from app.protocol.status import FINAL, TRANSITIONS
 from config.process import CHECKOUT
 from config.settings import Settings, variable_of
@@ -68,7 +68,10 @@ def test_the_settings_page_has_every_variable_in_the_order_of_the_code_and_its_d
 
 def test_the_readme_shows_what_make_up_prints() -> None:
     printed = welcome(
-        Addresses("127.0.0.1", 8000, 5555), "longhaul-demo", "user longhaul, password in .longhaul/flower-auth"
+        "http://127.0.0.1:8000",
+        "http://127.0.0.1:5555",
+        "longhaul-demo",
+        "user longhaul, password in .longhaul/flower-auth",
     )
     assert printed.partition("The same in Python")[0].strip() in page("README.md")
 

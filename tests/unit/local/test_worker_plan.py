@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.local.workers.devices import Device, Devices
-from app.local.workers.plan import Worker, plan
+from app.local.workers.plan import PlannedWorker, plan
 from config.models import VLLM_SERVER, ServedModel, Upstream
 from config.settings import ConfigError
 from tests.support.scripted import SCRIPTED
@@ -25,7 +25,7 @@ def names(models: list[ServedModel], count: int) -> list[str]:
     return [worker.name for worker in plan(models, count, None)]
 
 
-def shares(workers: list[Worker]) -> dict[str, str]:
+def shares(workers: list[PlannedWorker]) -> dict[str, str]:
     return {worker.name: worker.device_names for worker in workers}
 
 

@@ -33,11 +33,6 @@ class Filter:
     ] = None
     created_before: Annotated[str | None, typer.Option(help="Created before this time.")] = None
 
-    @property
-    def names_ids(self) -> bool:
-        """Whether it names each response that it is about."""
-        return bool(self.ids)
-
     def body(self) -> dict[str, Any]:
         """As the body of an action has it. An option that is empty, as `--model "$UNSET"`, is sent, and refused."""
         said = {

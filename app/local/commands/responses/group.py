@@ -109,7 +109,7 @@ def _tell(story: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ActionOptions:
     """How an action is to be taken."""
 
     reason: Annotated[str | None, typer.Option(help="For the audit log.")] = None
@@ -121,23 +121,23 @@ class Wanted:
 
 @commands.command()
 @grouped(without=("error_code",))
-def cancel(only: Filter, wanted: Wanted) -> None:
+def cancel(only: Filter, wanted: ActionOptions) -> None:
     """Cancel all unfinished responses that match."""
     _act("cancel", only, wanted)
 
 
 @commands.command()
 @grouped()
-def retry(only: Filter, wanted: Wanted) -> None:
+def retry(only: Filter, wanted: ActionOptions) -> None:
     """Create a new response for each failed one that matches; for cancelled ones by id, or with --status cancelled."""
     _act("retry", only, wanted)
 
 
-def _act(kind: str, only: Filter, wanted: Wanted) -> None:
+def _act(kind: str, only: Filter, wanted: ActionOptions) -> None:
     body = {"kind": kind, "filter": only.body(), "all": wanted.everything}
     if not body["filter"] and not wanted.everything:
         raise typer.BadParameter(f"name responses or a filter, or --all to {kind} everything")
-    if wanted.reason is None and not only.names_ids:
+    if wanted.reason is None and not only.ids:
         raise typer.BadParameter("--reason: say why, for the audit log; responses named by their ids need none")
     reason = wanted.reason or "named by their ids"
     counted = ask(lambda api: api.post("actions", {**body, "dry_run": True}))
@@ -148,7 +148,7 @@ def _act(kind: str, only: Filter, wanted: Wanted) -> None:
         _say_done(action, as_json=wanted.as_json)
 
 
-def _confirmed(kind: str, counted: Mapping[str, Any], wanted: Wanted) -> bool:
+def _confirmed(kind: str, counted: Mapping[str, Any], wanted: ActionOptions) -> bool:
     if not _is_any(counted):
         typer.echo(f"no response to {kind} matches; nothing was done", err=True)
         return True
