@@ -228,6 +228,13 @@ class _Entry(BaseModel):
     tokenizer: Annotated[str, Field(min_length=1)] | None = None
 
 
+_AS_THEY_ARE = (
+    *("name", "context_length", "engine", "engine_args", "chat_template_args", "revision", "images", "verbosity"),
+    *("queue_timeout_seconds", "run_timeout_seconds"),
+)
+"""The fields of an entry that its model has, too."""
+
+
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -268,22 +275,13 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
     if entry.revision is not None and Path(path).is_absolute():
         raise ConfigError(f"model {entry.name!r}: revision is for models of a hub, and its path is a folder")
     return ServedModel(
-        name=entry.name,
+        **{name: getattr(entry, name) for name in _AS_THEY_ARE},
         path=path,
         queue=entry.queue or f"model.{entry.name}",
-        context_length=entry.context_length,
-        engine=entry.engine,
-        engine_args=entry.engine_args,
-        chat_template_args=entry.chat_template_args,
         default_sampling=_default_sampling(entry),
         reasoning_parser=_parser(entry.reasoning_parser, entry, form),
         tool_parser=_parser(entry.tool_parser, entry, form),
-        revision=entry.revision,
-        images=entry.images,
         adapters=tuple(Adapter(adapter.name, _resolve(adapter.path, folder)) for adapter in entry.adapters),
-        verbosity=entry.verbosity,
-        queue_timeout_seconds=entry.queue_timeout_seconds,
-        run_timeout_seconds=entry.run_timeout_seconds,
         format=form,
         upstream=upstream,
     )

@@ -83,18 +83,13 @@ class ToolServerEntry(BaseModel):
         elif self.headers or self.request_headers:
             raise ConfigError(f"{subject} is a command: it takes no headers")
         _check_headers(self.headers, subject)
-        return McpServer(
-            label=self.label,
-            kind=self.kind,
-            url=self.url,
-            command=None if self.command is None else tuple(self.command),
-            headers=MappingProxyType(dict(self.headers)),
-            request_headers=self.request_headers,
-            timeout_seconds=self.timeout_seconds,
-            after_crash=self.after_crash,
-            allowed_tools=None if self.allowed_tools is None else frozenset(self.allowed_tools),
-            require_approval=self.require_approval == "always",
-        )
+        frozen = {
+            "command": None if self.command is None else tuple(self.command),
+            "headers": MappingProxyType(dict(self.headers)),
+            "allowed_tools": None if self.allowed_tools is None else frozenset(self.allowed_tools),
+            "require_approval": self.require_approval == "always",
+        }
+        return McpServer(**{**self.model_dump(), **frozen})
 
 
 def servers_of_file(entries: Iterable[ToolServerEntry]) -> tuple[McpServer, ...]:
@@ -110,16 +105,13 @@ def servers_of_variable(value: str) -> tuple[McpServer, ...]:
     Raises ConfigError, which names the variable and never repeats a URL: a URL may hold a secret.
     """
     servers = []
-    for part in filter(None, map(str.strip, value.split(","))):
-        label, _, url = part.partition("=")
-        if not _LABEL.fullmatch(label):
-            raise ConfigError(f"{VARIABLE}: expected label=url, several with commas between them")
-        try:
-            _check_url(url, f"MCP server {label!r}")
-        except ConfigError as error:
-            raise ConfigError(f"{VARIABLE}: {error}") from None
-        servers.append(McpServer(label, BUILT_IN.get(label, "mcp"), url))
     try:
+        for part in filter(None, map(str.strip, value.split(","))):
+            label, _, url = part.partition("=")
+            if not _LABEL.fullmatch(label):
+                raise ConfigError("expected label=url, several with commas between them")
+            _check_url(url, f"MCP server {label!r}")
+            servers.append(McpServer(label, BUILT_IN.get(label, "mcp"), url))
         _check_unique(servers)
     except ConfigError as error:
         raise ConfigError(f"{VARIABLE}: {error}") from None

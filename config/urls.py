@@ -148,7 +148,7 @@ def _split_hosts(url: str) -> tuple[str, list[str], str]:
 
 def _check_postgres(url: str) -> str:
     before, _, after = _split_hosts(url)
-    _of_scheme(url, urlsplit(before + after).scheme, "postgresql", "postgres")
+    _of_scheme(urlsplit(before + after).scheme, "postgresql", "postgres")
     postgres_servers(url)
     return url
 
@@ -162,7 +162,7 @@ def _check_redis(url: str) -> str:
         )
     if len(hosts) > 1:
         raise ValueError("must name one server: give the address of a proxy or a name that follows the primary")
-    _of_scheme(url, parts.scheme, "redis", "rediss", "unix")
+    _of_scheme(parts.scheme, "redis", "rediss", "unix")
     for name in _parameters(parts.query):
         if name in ("ssl_cert_reqs", "ssl_check_hostname"):
             raise ValueError(
@@ -174,10 +174,9 @@ def _check_redis(url: str) -> str:
     return url
 
 
-def _of_scheme(url: str, scheme: str, *schemes: str) -> str:
+def _of_scheme(scheme: str, *schemes: str) -> None:
     if scheme not in schemes:
         raise ValueError(f"must be a URL that starts with {schemes[0]}://")
-    return url
 
 
 PostgresUrl = Annotated[str, AfterValidator(_check_postgres)]
