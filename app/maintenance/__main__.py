@@ -17,14 +17,17 @@ from app.aio import BackgroundTasks, run_until
 from app.announcer import Announcer
 from app.batches.progress import BATCHES_AT_ONCE, BatchProgress
 from app.dispatcher import Dispatcher
+from app.files.attachments import Attachments
 from app.files.documents import DocumentReader
-from app.maintenance.batches import acceptor_of_lines
 from app.maintenance.fleet import FleetCollector
 from app.maintenance.loop import Maintenance
 from app.metrics.instruments import MaintenanceMetrics
 from app.metrics.server import serving
 from app.queue.publisher import TaskQueue
+from app.responses.create.acceptor import RequestAcceptor
+from app.responses.create.references import ReferenceResolver
 from app.responses.models.catalog import PermittedCatalogs
+from app.responses.models.registered import RegisteredModels
 from app.store.database import Database
 from app.store.keys import SharedSealer, pubsub_key
 from app.store.migrate import wait_for_schema
@@ -87,6 +90,15 @@ async def maintain(settings: Settings) -> None:
         await queue.close()
         await pubsub.close()
         await db.close()
+
+
+def acceptor_of_lines(
+    db: Database, sealer: SharedSealer, catalogs: PermittedCatalogs, documents: DocumentReader, settings: Settings
+) -> RequestAcceptor:
+    """Returns what accepts lines of batches: they name no files by URL, and no limit on requests a minute holds."""
+    attachments = Attachments(db, documents, None, settings.max_body_bytes, shares=settings.asks_for_keys)
+    references = ReferenceResolver(db, sealer, attachments, settings)
+    return RequestAcceptor(db, sealer, references, catalogs, RegisteredModels(db), None, settings)
 
 
 def _models(settings: Settings) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
@@ -73,46 +74,35 @@ def _why(overdue: Overdue) -> tuple[str, str]:
     return _MISSED if overdue.is_due else _OVERDUE[overdue.status]
 
 
+@dataclass
 class Maintenance:
     """What the maintenance loop does, step by step; each step waits on its own while Postgres or Redis is away."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        db: Database,
-        pubsub: PubSub,
-        queue: TaskQueue,
-        announcer: Announcer,
-        metrics: MaintenanceMetrics,
-        batches: BatchProgress,
-        webhooks: Deliverer,
-        *,
-        round_seconds: float = ROUND_SECONDS,
-        lost_seconds: float = LOST_SECONDS,
-    ) -> None:
-        self._settings = settings
-        self._db = db
-        self._pubsub = pubsub
-        self._queue = queue
-        self._round_seconds = round_seconds
-        self._lost_seconds = lost_seconds
-        self._batches = batches
-        self._webhooks = webhooks
-        self._dispatcher = Dispatcher(db, queue)
-        self._metrics = metrics
-        self._announcer = announcer
-        self._bulk = BulkWork(db, announcer, settings)
-        self._servers = workers.ServerWatch()
-        self._suspects_since: dict[str, float] = {}
-        """The time since which suspects of a queue wait and none was sent."""
-        self._raises_at = -math.inf
-        """When it looks again at what is due, at the earliest."""
-        self._waiting: set[str] = set()
-        """The names of steps that found Postgres or Redis away."""
+    settings: Settings
+    db: Database
+    pubsub: PubSub
+    queue: TaskQueue
+    announcer: Announcer
+    metrics: MaintenanceMetrics
+    batches: BatchProgress
+    webhooks: Deliverer
+    round_seconds: float = ROUND_SECONDS
+    lost_seconds: float = LOST_SECONDS
+    _servers: workers.ServerWatch = field(default_factory=workers.ServerWatch)
+    _suspects_since: dict[str, float] = field(default_factory=dict)
+    """The time since which suspects of a queue wait and none was sent."""
+    _raises_at: float = -math.inf
+    """When it looks again at what is due, at the earliest."""
+    _waiting: set[str] = field(default_factory=set)
+    """The names of steps that found Postgres or Redis away."""
+
+    def __post_init__(self) -> None:
+        self._dispatcher = Dispatcher(self.db, self.queue)
+        self._bulk = BulkWork(self.db, self.announcer, self.settings)
 
     async def run(self) -> None:
         """Repeats every step at its interval until cancelled."""
-        often = self._round_seconds
+        often = self.round_seconds
         steps = (
             self._repeat(often, self.release_dead_workers),
             self._repeat(often, self.redeliver),
@@ -127,7 +117,7 @@ class Maintenance:
             self._repeat(SWEEP_SECONDS, self.delete_files),
             self._repeat(SWEEP_SECONDS, self.add_up),
             self._repeat(SWEEP_SECONDS, self.erase),
-            self._repeat(self._webhooks.wait, self._webhooks.deliver),
+            self._repeat(self.webhooks.wait, self.webhooks.deliver),
         )
         tasks = [asyncio.create_task(step) for step in steps]
         try:
@@ -139,10 +129,10 @@ class Maintenance:
 
     async def release_dead_workers(self) -> None:
         """Releases the responses of dead workers, and sends them; fails those under which too many crashed."""
-        lease = self._settings.lease_seconds
+        lease = self.settings.lease_seconds
         watch, tell = self._servers, self._on_released
-        dead = await workers.release_dead_workers(self._db, watch=watch, lease_seconds=lease, tell=tell)
-        self._metrics.dead_workers.inc(len(dead))
+        dead = await workers.release_dead_workers(self.db, watch=watch, lease_seconds=lease, tell=tell)
+        self.metrics.dead_workers.inc(len(dead))
         for worker in dead:
             log.error("worker %s is gone; its responses go to other workers", worker)
         if dead:
@@ -150,7 +140,7 @@ class Maintenance:
             await self.send_released()  # its own clock would let them wait for up to a round more
 
     def _on_released(self, each: Released) -> None:
-        self._metrics.lost_attempts.inc()
+        self.metrics.lost_attempts.inc()
         with about(each.id, attempt=each.attempt, request_id=each.request_id, worker=each.node):
             log.info("the worker is gone; the response goes to another one")
 
@@ -158,35 +148,35 @@ class Maintenance:
         """Sends messages for released responses. Suspects wait for a worker without others' work, but not for ever."""
         await self._dispatcher.send_released()
         now = time.monotonic()
-        queues = await redelivery.queues_of_suspects(self._db)
+        queues = await redelivery.queues_of_suspects(self.db)
         self._suspects_since = {queue: self._suspects_since.get(queue, now) for queue in queues}
         if not queues:
             return
         anywhere = [queue for queue, since in self._suspects_since.items() if now > since + SUSPECTS_SECONDS]
-        if messages := await redelivery.take_suspects(self._db, anywhere):
+        if messages := await redelivery.take_suspects(self.db, anywhere):
             for message in messages:
                 self._suspects_since.pop(message.queue, None)
             await self._send(messages)
 
     async def dispatch(self) -> None:
         """Sends what waits and has room. Workers do so after their responses end; this is for when none does."""
-        for queue in await dispatch.busy_queues(self._db):
+        for queue in await dispatch.busy_queues(self.db):
             await self._dispatcher.dispatch(queue)
 
     async def redeliver(self) -> None:
         """Makes what was sent and not claimed wait again: Redis lost it, or a worker leaves it lying, or is gone."""
-        while lost := await redelivery.put_back(self._db, self._lost_seconds, BATCH):
-            self._metrics.redeliveries.inc(len(lost))
+        while lost := await redelivery.put_back(self.db, self.lost_seconds, BATCH):
+            self.metrics.redeliveries.inc(len(lost))
             log.info("%d messages led to no claim; their responses wait again", len(lost))
 
     async def _send(self, messages: Sequence[Message]) -> None:
         log.info("sending %d messages", len(messages))
-        await self._queue.enqueue(*messages)
+        await self.queue.enqueue(*messages)
 
     async def expire(self) -> None:
         """Fails responses that have waited or run for longer than their timeout, or have missed their window."""
         failed_in_vain: set[str] = set()
-        while found := await endings.find_overdue(self._db, BATCH, failed_in_vain):
+        while found := await endings.find_overdue(self.db, BATCH, failed_in_vain):
             failed = await self._fail_queued([each for each in found if each.ends_at_once])
             for each in found:
                 if each.id not in failed and not await self._fail(each.id, *_why(each), each.status):
@@ -198,7 +188,7 @@ class Maintenance:
         for code, message in {_why(each) for each in overdue}:
             request_ids = {each.id: each.request_id for each in overdue if _why(each) == (code, message)}
             try:
-                notices = await queued.fail(self._db, list(request_ids), code, message)
+                notices = await queued.fail(self.db, list(request_ids), code, message)
             except StoreUnavailable:
                 raise
             except Exception as error:
@@ -207,7 +197,7 @@ class Maintenance:
             for notice in notices:
                 with about(notice.response_id, request_id=request_ids[notice.response_id]):
                     log.error("failed: %s", message)
-            await self._announcer.tell_each(notices)
+            await self.announcer.tell_each(notices)
             failed |= {notice.response_id for notice in notices}
         return failed
 
@@ -215,13 +205,13 @@ class Maintenance:
         """Says how far work in windows rises in the order of its queue."""
         began = time.monotonic()
         if began >= self._raises_at:
-            await windows.raise_all(self._db)
+            await windows.raise_all(self.db)
             self._raises_at = began + RAISE_PAUSE * (time.monotonic() - began)
 
     async def fail_exhausted(self) -> None:
         """Fails released responses that no worker may claim again."""
-        max_crashes, failed_in_vain = self._settings.max_crashes, set[str]()
-        while found := await endings.find_exhausted(self._db, max_crashes, limit=BATCH, but=failed_in_vain):
+        max_crashes, failed_in_vain = self.settings.max_crashes, set[str]()
+        while found := await endings.find_exhausted(self.db, max_crashes, limit=BATCH, but=failed_in_vain):
             for each in found:
                 message = f"{each.attempts} attempts did not end it, and its worker crashed {each.crashes} times"
                 if not await self._fail(each.id, "server_error", message, Status.IN_PROGRESS):
@@ -230,7 +220,7 @@ class Maintenance:
     async def _fail(self, response_id: str, code: str, message: str, only: Status) -> bool:
         """Fails one response; returns whether it did. If that raises, the others that are due must not wait for it."""
         try:
-            result = await endings.fail(self._db, response_id, code, message, only=only)
+            result = await endings.fail(self.db, response_id, code, message, only=only)
         except StoreLocked:
             return False  # it has its turn at the next look
         except StoreUnavailable:
@@ -242,7 +232,7 @@ class Maintenance:
         if result is not None:
             with about(response_id, attempt=result.row.attempt, request_id=result.row.request_id):
                 log.error("failed: %s", message)
-                await self._announcer.tell(result)
+                await self.announcer.tell(result)
         return result is not None
 
     async def carry_out(self) -> None:
@@ -251,58 +241,58 @@ class Maintenance:
 
     async def carry_batches_on(self) -> None:
         """Does what can be done now for each unfinished batch."""
-        await self._batches.advance()
+        await self.batches.advance()
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes what is at the end of its retention."""
-        now, settings = await retention.now(self._db), self._settings
-        await dispatch.forget_idle_flows(self._db)
-        await drains.forget(self._db)
-        while await retention.merge_finished(self._db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
+        now, settings = await retention.now(self.db), self.settings
+        await dispatch.forget_idle_flows(self.db)
+        await drains.forget(self.db)
+        while await retention.merge_finished(self.db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
             pass
-        while await retention.delete_events(self._db, now - timedelta(seconds=settings.event_retention_seconds), BATCH):
+        while await retention.delete_events(self.db, now - timedelta(seconds=settings.event_retention_seconds), BATCH):
             pass
         stored = now - timedelta(seconds=settings.stored_retention_seconds)
         unstored = now - timedelta(seconds=settings.unstored_retention_seconds)
-        while deleted := await retention.delete_expired(self._db, stored, unstored, BATCH):
+        while deleted := await retention.delete_expired(self.db, stored, unstored, BATCH):
             log.info("deleted %d responses at the end of their retention", deleted)
-        while deleted := await retention.delete_batches(self._db, stored):
+        while deleted := await retention.delete_batches(self.db, stored):
             log.info("deleted %d batches at the end of their retention", deleted)
         kept = now - timedelta(seconds=settings.event_retention_seconds)
-        while await deliveries.delete_old(self._db, kept, kept - ABANDONED, BATCH):
+        while await deliveries.delete_old(self.db, kept, kept - ABANDONED, BATCH):
             pass
-        if deleted := await retention.delete_conversations(self._db, BATCH):
+        if deleted := await retention.delete_conversations(self.db, BATCH):
             log.info("deleted %d conversations at the end of their retention", deleted)
 
     async def delete_files(self) -> None:
         """Deletes files that expired, and the bytes of those that are gone, or that nobody will complete."""
-        while await expiry.delete_expired(self._db, BATCH):
+        while await expiry.delete_expired(self.db, BATCH):
             pass
-        silent = STALE_SECONDS + 2 * self._settings.body_seconds
-        while await expiry.drop_abandoned(self._db, silent, BATCH):
+        silent = STALE_SECONDS + 2 * self.settings.body_seconds
+        while await expiry.drop_abandoned(self.db, silent, BATCH):
             pass
-        await expiry.delete_dropped(self._db)
+        await expiry.delete_dropped(self.db)
 
     async def add_up(self) -> None:
         """Adds up what ended responses used and gave back; deletes records at the end of their retention."""
-        await limits.settle(self._db)
-        while await usage.add_up(self._db, ENTRIES) == ENTRIES:
+        await limits.settle(self.db)
+        while await usage.add_up(self.db, ENTRIES) == ENTRIES:
             pass
-        kept = timedelta(seconds=self._settings.usage_retention_seconds)
-        before = await retention.now(self._db) - kept
-        while await retention.delete_records(self._db, before, BATCH):
+        kept = timedelta(seconds=self.settings.usage_retention_seconds)
+        before = await retention.now(self.db) - kept
+        while await retention.delete_records(self.db, before, BATCH):
             pass
 
     async def erase(self) -> None:
         """Erases the projects whose time has come."""
-        await erase_due(self._db, self._pubsub, self._announcer)
+        await erase_due(self.db, self.pubsub, self.announcer)
 
     async def _repeat(self, pause: float | Callable[[], Awaitable[None]], step: Callable[[], Awaitable[None]]) -> None:
         wait = pause if callable(pause) else partial(asyncio.sleep, pause)
         name = getattr(step, "__name__", "maintenance")
         while True:
             try:
-                with self._metrics.step(name):
+                with self.metrics.step(name):
                     await step()
                 if name in self._waiting:
                     self._waiting.discard(name)

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from app.metrics.buckets import CHUNKS, LONG, SHORT, TOKENS
 from app.metrics.labels import Bounded
-from app.metrics.tokens import UNTIMED, TokenTimes
 from app.protocol.errors import ApiError, LimitReached, ShareUsed, Unavailable
 from app.protocol.status import Status
 from app.queue.message import class_of
@@ -129,6 +128,33 @@ def outside_endings(registry: Registry = None) -> Counter:
     return _at_zero(counter, (Status.CANCELLED.value,), (Status.FAILED.value,))
 
 
+class TokenTimes:
+    """When the tokens of one turn come."""
+
+    __slots__ = ("_first", "_gaps", "_last", "_since_insert", "_tokens")
+
+    def __init__(
+        self, gaps: Histogram, tokens: Counter, first: Histogram | None, since_insert: Callable[[], float] | None
+    ) -> None:
+        self._gaps = gaps
+        self._tokens = tokens
+        self._first = first
+        self._since_insert = since_insert
+        self._last = 0.0
+
+    def note(self, tokens: int) -> None:
+        """The engine gave so many tokens."""
+        if not tokens:
+            return
+        now = time.perf_counter()
+        if self._last:
+            self._gaps.observe((now - self._last) / tokens)
+        elif self._first is not None and self._since_insert is not None:
+            self._first.observe(self._since_insert())
+        self._last = now
+        self._tokens.inc(tokens)
+
+
 class WorkerMetrics:
     """Instruments of a worker."""
 
@@ -236,8 +262,6 @@ class WorkerMetrics:
 
     def turn(self, first: Callable[[], float] | None, priority: int) -> TokenTimes:
         """Times a turn that begins. `first` gives the seconds since the insert of a response without a token."""
-        if self._registry is None:
-            return UNTIMED
         observed = self._first_token.labels(self._model, *class_of(priority)) if first is not None else None
         return TokenTimes(self._gaps, self._tokens, observed, first)
 

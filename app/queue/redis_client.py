@@ -104,23 +104,18 @@ class RedisTrouble(Exception):
 
 async def facts(url: str) -> RedisFacts:
     """Uses only what Longhaul's user may do (docs/operations.md). Raises RedisTrouble."""
-    try:
-        return await _facts(url)
-    except ResponseError as error:  # what the server says: it may be a right that the user lacks
-        raise RedisTrouble(str(error)) from error
-    except (RedisError, OSError) as error:
-        raise RedisTrouble(type(error).__name__) from error
-
-
-async def _facts(url: str) -> RedisFacts:
-    found = await version(url)
     client = make_client(url)
     try:
+        found = await version(url)
         seconds, microseconds = await answer(client.time())
         began = time.monotonic()
         await run_script(client, "return redis.call('EXISTS', KEYS[1])", ["unrouted"])
         took = time.monotonic() - began
         info: Any = await answer(client.info())
+    except ResponseError as error:  # what the server says: it may be a right that the user lacks
+        raise RedisTrouble(str(error)) from error
+    except (RedisError, OSError) as error:
+        raise RedisTrouble(type(error).__name__) from error
     finally:
         await client.aclose()
     return RedisFacts(

@@ -88,7 +88,7 @@ def dispatched(
     first = list(in_order([flow for flow in flows if flow.flow.is_foreground], virtual_time))[: room.foreground]
     placed = places([each.candidate for each in _allowed(first, loads, running)], loads, lambda load: load.most_room)
     sent = [Sent(each, placed[each.candidate.id], True) for each in first if each.candidate.id in placed]
-    loads = with_placed(loads, placed, foreground=True)
+    loads = with_placed(loads, placed)
     others = (each for each in in_order(flows, virtual_time) if each.candidate.id not in placed)
     first = list(islice(others, min(room.open, sum(max(load.open_room, 0) for load in loads))))
     placed = places([each.candidate for each in first], loads, lambda load: load.open_room)
@@ -143,7 +143,10 @@ def at_once(arrivals: Sequence[Arrival], queue: QueueState) -> dict[str, Sending
 
     What is paused stays in line, until operators resume it: of the background; a foreground response is refused.
     """
-    made = {each.candidate.id: _unsent(each, queue) for each in arrivals}
+    made = {
+        each.candidate.id: Sending(False, is_refused=each.priority in FOREGROUND and queue.is_paused(each.project))
+        for each in arrivals
+    }
     unpaused = [each for each in arrivals if not queue.is_paused(each.project)]
     foreground = [] if queue.foreground_waits else [each for each in unpaused if each.priority in FOREGROUND]
     kept = places([each.candidate for each in foreground], queue.loads, lambda load: load.kept_room)
@@ -156,15 +159,10 @@ def at_once(arrivals: Sequence[Arrival], queue: QueueState) -> dict[str, Sending
         for each in unpaused
         if each.candidate.id not in kept and not (has_background and each.priority in FOREGROUND)
     ]
-    loads = with_placed(queue.loads, kept, foreground=True)
+    loads = with_placed(queue.loads, kept)
     return made | {
         name: Sending(True, node) for name, node in places(others, loads, lambda load: load.open_room).items()
     }
-
-
-def _unsent(arrival: Arrival, queue: QueueState) -> Sending:
-    """The decision on a response that gets no slot."""
-    return Sending(False, is_refused=arrival.priority in FOREGROUND and queue.is_paused(arrival.project))
 
 
 TRIALS_AT_ONCE = 8

@@ -6,7 +6,7 @@ slots foreground responses may push background out, of a part of the slots.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 KEPT_PART = 16
 """One of so many slots of each worker is kept for foreground responses: none of fewer."""
@@ -69,6 +69,3 @@ class Load:
     def most_room(self) -> int:
         """How many more foreground responses may push background out of it."""
         return most_foreground_of(self.slots) - self.foreground
-
-    def with_more(self, answers: int, foreground: int) -> Load:
-        return replace(self, answers=self.answers + answers, foreground=self.foreground + foreground)

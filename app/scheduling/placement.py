@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -76,10 +77,7 @@ def _drawn(node: str, affinity: int) -> bytes:
     return blake2b(node.encode(), digest_size=8, salt=affinity.to_bytes(8, signed=True)).digest()
 
 
-def with_placed(loads: Sequence[Load], placed: Mapping[str, str], *, foreground: bool) -> list[Load]:
-    """The loads once the workers have these as well."""
-    nodes = list(placed.values())
-    return [
-        load.with_more(0, nodes.count(load.node)) if foreground else load.with_more(nodes.count(load.node), 0)
-        for load in loads
-    ]
+def with_placed(loads: Sequence[Load], placed: Mapping[str, str]) -> list[Load]:
+    """The loads once the workers have these in foreground places as well."""
+    more = Counter(placed.values())
+    return [replace(load, foreground=load.foreground + more[load.node]) for load in loads]

@@ -15,7 +15,7 @@ from app.announcer import Announcer
 from app.batches.progress import BatchProgress
 from app.dispatcher import Dispatcher
 from app.files.documents import DocumentReader
-from app.maintenance.batches import acceptor_of_lines
+from app.maintenance.__main__ import acceptor_of_lines
 from app.responses.models.catalog import PermittedCatalogs
 from app.store.database import Database
 from app.store.keys import SharedSealer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -94,7 +95,7 @@ def test_a_dispatch_sends_each_once_in_order_and_no_more_than_there_is_room(
     given_to = Counter((each.node, each.foreground_place) for each in sent)
     for load in loads:
         assert given_to[load.node, True] <= max(load.most_room, 0)
-        after = load.with_more(0, given_to[load.node, True])
+        after = replace(load, foreground=load.foreground + given_to[load.node, True])
         assert given_to[load.node, False] <= max(after.open_room, 0)
 
 

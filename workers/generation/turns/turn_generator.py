@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.heavy import off_loop
-from app.metrics.instruments import WorkerMetrics
-from app.metrics.tokens import TokenTimes
+from app.metrics.instruments import TokenTimes, WorkerMetrics
 from app.protocol.events.deltas import FinishReason
 from app.protocol.usage import Usage
 from workers.engine.base import Engine, EngineDelta, EngineError, EngineRequest, RequestAborted
