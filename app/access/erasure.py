@@ -12,7 +12,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.files import expiry
 from app.store.responses import endings
 from app.store.rows import EndResult
-from app.store.tenants.erasure import SETTLE_SECONDS, Erasure, due
+from app.store.tenants.erasure import DELETIONS, SETTLE_SECONDS, Erasure, due
 from app.streaming.pubsub import PubSub
 
 log = logging.getLogger("longhaul.maintenance")
@@ -53,15 +53,8 @@ async def _erase(db: Database, announcer: Announcer, erasure: Erasure) -> int:
             if isinstance(result, StoreUnavailable):
                 raise result
     found = 0
-    while deleted := await erasure.delete_responses(db, BATCH):
-        found += deleted
-    while deleted := await erasure.delete_batches(db, BATCH):
-        found += deleted
-    while deleted := await erasure.delete_conversations(db, BATCH):
-        found += deleted
-    while await erasure.delete_deliveries(db, BATCH):
-        pass
-    while dropped := await erasure.drop_files(db, BATCH):
-        found += dropped
+    for what in DELETIONS:
+        while deleted := await erasure.delete(db, what, BATCH):
+            found += 0 if what == "deliveries" else deleted
     await expiry.delete_dropped(db)
     return found

@@ -16,7 +16,7 @@ from app.protocol.status import Status
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.store.context import calls
-from app.store.context.approvals import approvals_in_chain, approvals_in_conversation
+from app.store.context.calls import Past
 from app.store.context.size import ContextSize, PreviousResponse, conversation_size, find_previous
 from app.store.database import Database
 from config.settings import Settings
@@ -52,6 +52,12 @@ class Continuation:
     """Size of all items of the conversation."""
     chain: ContextSize = _NO_CHAIN
     """The previous response and all that it continues."""
+
+    def past(self, project: str) -> Past | None:
+        """Where the items are that it continues; None: it continues nothing."""
+        if self.previous is not None:
+            return Past(project, self.previous.id)
+        return None if self.conversation is None else Past(project, self.conversation, self.last_position or 0)
 
 
 _NOTHING = Continuation()
@@ -129,12 +135,9 @@ async def check_ids(
     ids of the client's costs no query.
     """
     given = await off_loop(partial(_distinct_ids, items, response_id), size, count)
-    taken: str | None = None
-    if given and (previous := continued.previous) is not None:
-        taken = await calls.taken_in_chain(db, project, previous.id, given)
-    elif given and continued.conversation is not None:
-        taken = await calls.taken_in_conversation(db, project, continued.conversation, given)
-    if taken is not None:
+    if not given or (past := continued.past(project)) is None:
+        return
+    if (taken := await calls.taken(db, past, given)) is not None:
         raise _duplicate(taken)
 
 
@@ -167,13 +170,12 @@ async def check_outputs(
     """
     if not (missing := await off_loop(partial(outputs_without_call, items), size, count)):
         return
-    unknown = set(missing)
+    unknown, past = set(missing), continued.past(project)
     if (previous := continued.previous) is not None:
         unknown -= previous.call_ids
-        if unknown and previous.previous is not None:
-            unknown = await calls.without_call_in_chain(db, project, previous.previous, unknown)
-    elif continued.conversation is not None:
-        unknown = await calls.without_call_in_conversation(db, project, continued.conversation, unknown)
+        past = None if previous.previous is None else Past(project, previous.previous)
+    if unknown and past is not None:
+        unknown = await calls.without_call(db, past, unknown)
     for call_id, index in missing.items():
         if call_id in unknown:
             raise no_such_call(call_id, index)
@@ -197,8 +199,5 @@ async def _check_previous(
 
 async def earlier_approvals(db: Database, project: str, continued: Continuation) -> list[Json]:
     """Returns what the request continues of approvals, their requests, calls and compactions, oldest first."""
-    if (previous := continued.previous) is not None:
-        return await approvals_in_chain(db, project, previous.id)
-    if (conversation := continued.conversation) is not None:
-        return await approvals_in_conversation(db, project, conversation, continued.last_position or 0)
-    return []
+    past = continued.past(project)
+    return [] if past is None else await calls.approvals(db, past)

@@ -1,17 +1,19 @@
-"""The calls and items of a chain of responses, or of a conversation: by ids, which are stored beside the items."""
+"""The calls, approvals and ids of what a request continues: they are stored beside the items."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import Row, TextClause, text
 
+from app.protocol.types import Json
 from app.store.context.items import CHAIN, responses_of
-from app.store.database import Database
+from app.store.database import Database, from_json
 
 # It stops at the first response of the chain with which nothing is missing any more.
-_CHAIN = text(
+_MISSING_IN_CHAIN = text(
     """
     WITH RECURSIVE chain AS (
         SELECT r.previous_response_id AS previous, 0 AS depth, CASE WHEN r.call_ids IS NULL THEN CAST(:ids AS text[])
@@ -25,7 +27,7 @@ _CHAIN = text(
     SELECT coalesce((SELECT missing FROM chain ORDER BY depth DESC LIMIT 1), CAST(:ids AS text[]))
     """
 )
-_CONVERSATION = text(
+_MISSING_IN_CONVERSATION = text(
     """
     SELECT ARRAY(
         SELECT unnest(CAST(:ids AS text[]))
@@ -50,38 +52,55 @@ _TAKEN_IN_CONVERSATION = text(
     WHERE conversation_id = :id AND project = :project AND id = ANY(CAST(:ids AS text[])) LIMIT 1
     """
 )
+_APPROVALS_IN_CHAIN = text(
+    f"""
+    {CHAIN}
+    SELECT a.approval FROM chain c JOIN responses r ON r.id = c.id,
+        LATERAL unnest(r.approvals) WITH ORDINALITY AS a(approval, number)
+    ORDER BY c.depth DESC, a.number
+    """
+)
+_APPROVALS_IN_CONVERSATION = text(
+    """
+    SELECT approval FROM conversation_items
+    WHERE conversation_id = :id AND project = :project AND position <= :until AND approval IS NOT NULL ORDER BY position
+    """
+)
 
 
-async def taken_in_chain(db: Database, project: str, response_id: str, item_ids: Sequence[str]) -> str | None:
-    """Returns one of `item_ids` that an item has already: of the response, or of any that it continues."""
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a request continues: the response with this id and all that it continues, or the conversation."""
+
+    project: str
+    id: str
+    until: int | None = None
+    """The position of a conversation's last item; None: it is a chain of responses."""
+
+
+async def taken(db: Database, past: Past, item_ids: Sequence[str]) -> str | None:
+    """Returns one of `item_ids` that an item has already."""
     owners = [next(iter(responses_of([item_id])), None) for item_id in item_ids]
-    values = {"id": response_id, "project": project, "ids": item_ids, "owners": owners}
-    rows = await db.execute(_TAKEN_IN_CHAIN, values)
+    rows = await _find(db, past, _TAKEN_IN_CHAIN, _TAKEN_IN_CONVERSATION, ids=item_ids, owners=owners)
     return rows[0].id if rows else None
 
 
-async def taken_in_conversation(
-    db: Database, project: str, conversation_id: str, item_ids: Sequence[str]
-) -> str | None:
-    """Returns one of `item_ids` that an item of the conversation has already."""
-    rows = await db.execute(_TAKEN_IN_CONVERSATION, {"id": conversation_id, "project": project, "ids": item_ids})
-    return rows[0].id if rows else None
+async def without_call(db: Database, past: Past, call_ids: Collection[str]) -> set[str]:
+    """Returns those of `call_ids` that no item has."""
+    return set((await _find(db, past, _MISSING_IN_CHAIN, _MISSING_IN_CONVERSATION, ids=list(call_ids)))[0][0])
 
 
-async def without_call_in_chain(db: Database, project: str, response_id: str, call_ids: Collection[str]) -> set[str]:
-    """Returns those of `call_ids` that no item has: neither of the response, nor of any that it continues."""
-    return await _missing(db, _CHAIN, call_ids, {"id": response_id, "project": project})
+async def approvals(db: Database, past: Past) -> list[Json]:
+    """The approvals, their requests, calls and compactions, up to a conversation's last item, oldest first.
+
+    Each item has only the keys that say what belongs to what.
+    """
+    found = await _find(db, past, _APPROVALS_IN_CHAIN, _APPROVALS_IN_CONVERSATION)
+    return [from_json(row.approval) for row in found]
 
 
-async def without_call_in_conversation(
-    db: Database, project: str, conversation_id: str, call_ids: Collection[str]
-) -> set[str]:
-    """Returns those of `call_ids` that no item of the conversation has."""
-    return await _missing(db, _CONVERSATION, call_ids, {"id": conversation_id, "project": project})
-
-
-async def _missing(
-    db: Database, statement: TextClause, call_ids: Collection[str], where: Mapping[str, Any]
-) -> set[str]:
-    async with db.autocommit() as connection:
-        return set((await connection.execute(statement, {**where, "ids": list(call_ids)})).scalar_one())
+async def _find(
+    db: Database, past: Past, in_chain: TextClause, in_conversation: TextClause, **values: Any
+) -> Sequence[Row[Any]]:
+    statement = in_chain if past.until is None else in_conversation
+    return await db.execute(statement, {"id": past.id, "project": past.project, "until": past.until, **values})

@@ -105,9 +105,7 @@ def copied_from(items: Iterable[Json]) -> list[str]:
 
 async def copied_calls_size(db: Database, project: str, responses: Sequence[str]) -> int:
     """The bytes that `restore_calls` reads of these responses."""
-    async with db.autocommit() as connection:
-        found = await connection.execute(_TOOL_RESULTS_BYTES, {"responses": responses, "project": project})
-        return int(found.scalar_one())
+    return int((await db.execute(_TOOL_RESULTS_BYTES, {"responses": responses, "project": project}))[0][0])
 
 
 async def restore_calls(db: Database, project: str, items: Iterable[Json], responses: Sequence[str]) -> list[Json]:

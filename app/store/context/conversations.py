@@ -19,7 +19,7 @@ from app.protocol.answerable import approval_of, call_id_of
 from app.protocol.types import Json
 from app.sizes import is_large
 from app.store.columns import Column, Columns, named_arrays, to_json
-from app.store.context.size import ContextSize, size_on
+from app.store.context.size import ContextSize, conversation_size
 from app.store.database import Database, one
 from app.store.paging import Listing, Page
 from app.store.responses.lookup import Hold
@@ -199,7 +199,7 @@ async def add_items(
         if is_limited:
             await check_stored(connection, project, added)
         await connection.execute(_LOCK, {"id": conversation_id, "project": project})
-        if (found := await size_on(connection, project, conversation_id)) is None:
+        if (found := await conversation_size(connection, project, conversation_id)) is None:
             return False
         check(found.size)
         await _add(connection, project, conversation_id, new)

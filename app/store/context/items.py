@@ -100,8 +100,7 @@ class FoundSizes:
 
 async def searched_bytes(db: Database, project: str, ids: Collection[str]) -> int:
     """Returns how many bytes Postgres searches for the items with these ids; it reads none of them for that."""
-    async with db.autocommit() as connection:
-        return int((await connection.execute(_SEARCHED, _values(project, ids))).scalar_one())
+    return int((await db.execute(_SEARCHED, _values(project, ids)))[0][0])
 
 
 async def measure_items(db: Database, project: str, ids: Collection[str], searched: int) -> FoundSizes:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.status import Status
-from app.store.database import Database
+from app.store.database import Connection, Database, one
 from app.store.rows import HasContext
 
 _PREVIOUS = text(
@@ -88,13 +87,10 @@ async def find_previous(db: Database, project: str, response_id: str) -> Previou
     return PreviousResponse(*found, row.sent_to)
 
 
-async def conversation_size(db: Database, project: str, conversation_id: str) -> ConversationSize | None:
+async def conversation_size(on: Database | Connection, project: str, conversation_id: str) -> ConversationSize | None:
     """Returns the size of all items of a conversation, or None if the project has none with that id."""
-    async with db.autocommit() as connection:
-        return await size_on(connection, project, conversation_id)
+    return await one(_conversation_size, on, _CONVERSATION, {"id": conversation_id, "project": project})
 
 
-async def size_on(connection: AsyncConnection, project: str, conversation_id: str) -> ConversationSize | None:
-    """`conversation_size` within a transaction."""
-    row = (await connection.execute(_CONVERSATION, {"id": conversation_id, "project": project})).one_or_none()
-    return None if row is None else ConversationSize(ContextSize(row.members, int(row.bytes)), row.last_position)
+def _conversation_size(members: int, bytes: int, last_position: int) -> ConversationSize:
+    return ConversationSize(ContextSize(members, int(bytes)), last_position)

@@ -5,11 +5,12 @@ What is left is the project's row, its entries in the audit log, and its usage, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
@@ -37,7 +38,7 @@ _UNFINISHED = text(
     """
 )
 # Everybody who waits for several rows locks them in the order of their ids.
-_DELETE_RESPONSES = text(
+_RESPONSES = text(
     """
     DELETE FROM responses WHERE id = ANY(ARRAY(
         SELECT id FROM responses WHERE id = ANY(ARRAY(
@@ -61,7 +62,7 @@ _UNFINISHED_BATCHES = text(
 )
 # What the lines of a batch came to goes with it, once they have all ended, and so do the parts that would have been its
 # files.
-_DELETE_BATCHES = text(
+_BATCHES = text(
     """
     WITH gone AS (
         DELETE FROM batches WHERE id = ANY(ARRAY(
@@ -79,7 +80,7 @@ _DELETE_BATCHES = text(
     SELECT id FROM gone
     """
 )
-_DELETE_CONVERSATIONS = text(
+_CONVERSATIONS = text(
     """
     DELETE FROM conversations WHERE id = ANY(ARRAY(
         SELECT id FROM conversations WHERE id = ANY(ARRAY(
@@ -89,7 +90,7 @@ _DELETE_CONVERSATIONS = text(
     """
 )
 # What maintenance finds and deletes then: the files of a project are too many bytes for one statement.
-_DROP_FILES = text(
+_FILES = text(
     """
     WITH gone AS (
         DELETE FROM files WHERE id = ANY(ARRAY(
@@ -105,7 +106,7 @@ _DROP_FILES = text(
     SELECT id FROM gone
     """
 )
-_DROP_OPEN_PARTS = text(
+_OPEN_PARTS = text(
     """
     UPDATE file_parts SET state = 'dropped', bytes = 0
     WHERE project = :project AND state = 'open' AND created_at < :before RETURNING id
@@ -117,13 +118,22 @@ _DELETE_THE_REST = [
     text("DELETE FROM settlements WHERE project = :project"),
     text("DELETE FROM webhook_endpoints WHERE project = :project"),
 ]
-_DELETE_DELIVERIES = text(
+_DELIVERIES = text(
     """
     DELETE FROM webhook_deliveries WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM webhook_deliveries WHERE project = :project AND created_at < :before LIMIT :limit FOR UPDATE
     )) RETURNING event_id
     """
 )
+DELETIONS: Mapping[str, TextClause] = {
+    "responses": _RESPONSES,
+    "batches": _BATCHES,
+    "conversations": _CONVERSATIONS,
+    "deliveries": _DELIVERIES,
+    "parts": _OPEN_PARTS,
+    "files": _FILES,
+}
+"""What goes, in this order. What was to become a file, and files, are only dropped (store/files/expiry.py)."""
 _FINISH = text("UPDATE projects SET erase_at = NULL, erased_at = now() WHERE id = :project AND erase_at = :at")
 
 
@@ -145,30 +155,13 @@ class Erasure:
         """The ids of some of its unfinished responses, which must be cancelled before the others are deleted."""
         return [row.id for row in await db.execute(_UNFINISHED, {**self._wanted, "limit": limit})]
 
-    async def delete_responses(self, db: Database, limit: int) -> int:
-        """Deletes up to twice `limit` of its ended responses; returns how many."""
-        return len(await db.execute(_DELETE_RESPONSES, {**self._wanted, "limit": limit}))
-
     async def lock_unfinished_batches(self, connection: AsyncConnection) -> list[str]:
         """The ids of its unfinished batches, which must be ended before they are deleted."""
         return [row.id for row in await connection.execute(_UNFINISHED_BATCHES, self._wanted)]
 
-    async def delete_batches(self, db: Database, limit: int) -> int:
-        """Deletes up to `limit` of its batches, whose responses have all ended; returns how many."""
-        return len(await db.execute(_DELETE_BATCHES, {**self._wanted, "limit": limit}))
-
-    async def delete_conversations(self, db: Database, limit: int) -> int:
-        """Deletes up to `limit` of its conversations; returns how many."""
-        return len(await db.execute(_DELETE_CONVERSATIONS, {**self._wanted, "limit": limit}))
-
-    async def delete_deliveries(self, db: Database, limit: int) -> int:
-        """Deletes up to `limit` deliveries of its events; returns how many."""
-        return len(await db.execute(_DELETE_DELIVERIES, {**self._wanted, "limit": limit}))
-
-    async def drop_files(self, db: Database, limit: int) -> int:
-        """Drops up to `limit` of its files, and of what was to become one (store/files/expiry.py); returns how many."""
-        parts = await db.execute(_DROP_OPEN_PARTS, self._wanted)
-        return len(parts) + len(await db.execute(_DROP_FILES, {**self._wanted, "limit": limit}))
+    async def delete(self, db: Database, what: str, limit: int) -> int:
+        """Deletes about `limit` of what one of DELETIONS names, once its responses have all ended; returns how many."""
+        return len(await db.execute(DELETIONS[what], {**self._wanted, "limit": limit}))
 
     async def finish(self, connection: AsyncConnection) -> bool:
         """Deletes its keys, limits and webhook endpoints, if it is archived, and notes the end of the erasure.

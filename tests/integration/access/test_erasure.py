@@ -27,7 +27,7 @@ from app.store.responses.inserts import insert_lines
 from app.store.roles.rights import MAINTENANCE
 from app.store.tables import DEFAULT_PROJECT
 from app.store.tenants import limits, projects
-from app.store.tenants.erasure import SETTLE_SECONDS
+from app.store.tenants.erasure import SETTLE_SECONDS, Erasure
 from app.streaming.pubsub import PubSub
 from tests.support.requests import message
 from tests.support.roles import as_role
@@ -137,11 +137,15 @@ async def test_an_erasure_that_was_killed_is_finished_by_another_process(
     project = await filled(db, admin)
     await admin.erase_project(project)
 
-    async def killed(*_: Any) -> int:
-        raise KeyboardInterrupt
+    delete = Erasure.delete
+
+    async def killed(erasure: Erasure, on: Database, what: str, limit: int) -> int:
+        if what == "conversations":
+            raise KeyboardInterrupt
+        return await delete(erasure, on, what, limit)
 
     with monkeypatch.context() as patched:
-        patched.setattr("app.store.tenants.erasure.Erasure.delete_conversations", killed)
+        patched.setattr(Erasure, "delete", killed)
         with pytest.raises(KeyboardInterrupt):
             await erase(db, pubsub, 0)
     halfway = await rows(db, project)

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.protocol.answerable import MAX_CALL_ID_CHARS
-from app.store.context.approvals import approvals_in_chain, approvals_in_conversation
-from app.store.context.calls import without_call_in_chain, without_call_in_conversation
+from app.store.context.calls import Past, approvals, without_call
 from app.store.database import Database
 from app.store.responses import logs
 from app.store.tables import DEFAULT_PROJECT
@@ -45,15 +44,15 @@ async def test_a_chain_has_approvals_in_order(db: Database) -> None:
     first = await ended(db, [ASKED], input=[message("a"), ODD])
     second = await ended(db, [SUMMED], input=[GIVEN, CALLED], previous_response_id=first)
     third = await queued(db, input=[message("b")], previous_response_id=second)
-    assert await approvals_in_chain(db, "default", third) == brief(ASKED, GIVEN, CALLED, SUMMED)
-    assert await approvals_in_chain(db, "default", first) == brief(ASKED)
-    assert await approvals_in_chain(db, "theirs", third) == []
+    assert await approvals(db, Past("default", third)) == brief(ASKED, GIVEN, CALLED, SUMMED)
+    assert await approvals(db, Past("default", first)) == brief(ASKED)
+    assert await approvals(db, Past("theirs", third)) == []
 
 
 async def test_a_conversation_has_approvals_up_to_a_position(db: Database) -> None:
     made = await conversation(db, ODD, ASKED, message("a"), GIVEN)
-    assert await approvals_in_conversation(db, DEFAULT_PROJECT, made, 2**62) == brief(ASKED, GIVEN)
-    assert await approvals_in_conversation(db, DEFAULT_PROJECT, made, 0) == []
+    assert await approvals(db, Past(DEFAULT_PROJECT, made, 2**62)) == brief(ASKED, GIVEN)
+    assert await approvals(db, Past(DEFAULT_PROJECT, made, 0)) == []
 
 
 async def test_calls_of_inputs_and_of_outputs_are_found_in_a_chain(db: Database) -> None:
@@ -61,16 +60,16 @@ async def test_calls_of_inputs_and_of_outputs_are_found_in_a_chain(db: Database)
     second = await ended(db, [message("b")], input=[message("b")], previous_response_id=first)
     third = await ended(db, [call("call_4")], input=[message("c")], previous_response_id=second)
     asked = {"call_1", "call_2", "call_3", "call_4", "call_5", ODD_CALL}
-    assert await without_call_in_chain(db, "default", third, asked) == {"call_5"}
-    assert await without_call_in_chain(db, "default", first, asked) == {"call_4", "call_5"}
-    assert await without_call_in_chain(db, "theirs", third, asked) == asked
+    assert await without_call(db, Past("default", third), asked) == {"call_5"}
+    assert await without_call(db, Past("default", first), asked) == {"call_4", "call_5"}
+    assert await without_call(db, Past("theirs", third), asked) == asked
 
 
 async def test_calls_that_no_output_can_name_harm_no_ending(db: Database) -> None:
     calls = [call("a\0b"), call("x" * (MAX_CALL_ID_CHARS + 1)), call(""), call("call_1")]
     made = await conversation(db)
     response_id = await ended(db, calls, input=[message("a")], conversation={"id": made})
-    assert await without_call_in_chain(db, "default", response_id, {"call_1", "call_2"}) == {"call_2"}
+    assert await without_call(db, Past("default", response_id), {"call_1", "call_2"}) == {"call_2"}
 
 
 async def test_an_ending_adds_its_calls_and_approvals_to_the_conversation(db: Database) -> None:
@@ -79,8 +78,8 @@ async def test_an_ending_adds_its_calls_and_approvals_to_the_conversation(db: Da
     last = last_of(writer, output=[call("call_3"), ASKED])
     await logs.append(db, [replace(last, conversation_input=[call("call_2"), GIVEN])])
     asked = {"call_1", "call_2", "call_3", "call_4"}
-    assert await without_call_in_conversation(db, DEFAULT_PROJECT, made, asked) == {"call_4"}
-    assert await approvals_in_conversation(db, DEFAULT_PROJECT, made, 2**62) == brief(GIVEN, ASKED)
+    assert await without_call(db, Past(DEFAULT_PROJECT, made, 2**62), asked) == {"call_4"}
+    assert await approvals(db, Past(DEFAULT_PROJECT, made, 2**62)) == brief(GIVEN, ASKED)
 
 
 async def test_no_context_is_searched(db: Database) -> None:
@@ -89,7 +88,7 @@ async def test_no_context_is_searched(db: Database) -> None:
     response_id = await ended(db, [call("call_2"), GIVEN], input=[call("call_1"), ASKED])
     await sql(db, "UPDATE conversation_items SET item = '{}'")
     await sql(db, "UPDATE responses SET request = :request, output = '[]'", request='{"input": []}')
-    assert await without_call_in_conversation(db, DEFAULT_PROJECT, made, {"call_1"}) == set()
-    assert await without_call_in_chain(db, "default", response_id, {"call_1", "call_2"}) == set()
-    assert await approvals_in_conversation(db, DEFAULT_PROJECT, made, 2**62) == brief(ASKED)
-    assert await approvals_in_chain(db, "default", response_id) == brief(ASKED, GIVEN)
+    assert await without_call(db, Past(DEFAULT_PROJECT, made, 2**62), {"call_1"}) == set()
+    assert await without_call(db, Past("default", response_id), {"call_1", "call_2"}) == set()
+    assert await approvals(db, Past(DEFAULT_PROJECT, made, 2**62)) == brief(ASKED)
+    assert await approvals(db, Past("default", response_id)) == brief(ASKED, GIVEN)

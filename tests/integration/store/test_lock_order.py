@@ -73,7 +73,7 @@ async def test_an_erasure_and_a_cancel_of_whole_batches_do_not_wait_for_each_oth
 ) -> None:
     await two_batches(db)
     own = as_role(db, MAINTENANCE)
-    erases = ERASURE.delete_batches(own, 10) if is_deleted else end_batches(own, ERASURE)
+    erases = ERASURE.delete(own, "batches", 10) if is_deleted else end_batches(own, ERASURE)
     action, _ = await in_turn(db, "batches", "batch_a", started(db, ActionKind.CANCEL, ResponseFilter()), erases)
     assert action.batches == 2
     left = {row.status for row in await sql(db, "SELECT status FROM batches")}
@@ -81,7 +81,7 @@ async def test_an_erasure_and_a_cancel_of_whole_batches_do_not_wait_for_each_oth
 
 
 async def erased(db: Database) -> int:
-    return await ERASURE.delete_responses(as_role(db, MAINTENANCE), 10)
+    return await ERASURE.delete(as_role(db, MAINTENANCE), "responses", 10)
 
 
 async def test_an_erasure_and_a_journal_that_writes_for_what_it_deletes_do_not_wait_for_each_other(

@@ -151,7 +151,7 @@ async def test_what_an_erasure_ends_is_not_told_and_its_deliveries_go(db: Databa
     await endings.cancel(db, unfinished, None)
     (after,) = await ended(db, 1)
     assert Counter(row.object_id in (unfinished, "batch_1") for row in await rows(db)) == {False: 3}
-    assert await due.delete_deliveries(as_role(db, MAINTENANCE), 100) == 2
+    assert await due.delete(as_role(db, MAINTENANCE), "deliveries", 100) == 2
     assert [row.object_id for row in await rows(db)] == [after]
 
 
