@@ -104,13 +104,10 @@ class Directory:
         self._next_lookup_at = loop.time() + LOOKUP_PAUSE_SECONDS
         for hashed in hashes:
             if hashed not in found:
-                self._remember_unknown(hashed)
+                self._unknown[hashed] = None
+                if len(self._unknown) > MAX_UNKNOWN:
+                    del self._unknown[next(iter(self._unknown))]
         return [self._keys.get(hashed) for hashed in hashes]
-
-    def _remember_unknown(self, hashed: bytes) -> None:
-        self._unknown[hashed] = None
-        if len(self._unknown) > MAX_UNKNOWN:
-            del self._unknown[next(iter(self._unknown))]
 
     async def _run(self) -> None:
         async with self._pubsub.listen(DOORBELL) as doorbell:
@@ -119,7 +116,9 @@ class Directory:
                 doorbell.clear_missed()
                 try:
                     await self.look()
-                    await self._note_uses_in_time()
+                    if (now := asyncio.get_running_loop().time()) >= self._next_note_at:
+                        self._next_note_at = now + NOTE_SECONDS
+                        await self._note_uses()
                 except StoreUnavailable:
                     pass
                 except Exception as error:  # For instance, the schema does not exist yet.
@@ -147,12 +146,6 @@ class Directory:
             if row is None or (key.used_at is None and key.idle_seconds() > IDLE_SECONDS):
                 key.forget()
                 del self._keys[hashed]
-
-    async def _note_uses_in_time(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if now >= self._next_note_at:
-            self._next_note_at = now + NOTE_SECONDS
-            await self._note_uses()
 
     async def _note_uses(self) -> None:
         """A note that is lost because Postgres is away is made at the key's next use."""

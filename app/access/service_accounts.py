@@ -38,7 +38,7 @@ class ServiceAccounts:
         check_name(name)
         async with self._changes.begin() as change:
             await self._locked(change, project, account_id)
-            await service_accounts.rename(change.connection, account_id, name)
+            await service_accounts.change(change.connection, account_id, name)
             await change.note(AuditType.ACCOUNT_UPDATED, account_id, project, {"changes_requested": {"name": name}})
         return await self.get(project, account_id)
 
@@ -46,7 +46,7 @@ class ServiceAccounts:
         """Ends the account's keys: they are refused from now on, and their open requests end."""
         async with self._changes.begin() as change:
             await self._locked(change, project, account_id)
-            await service_accounts.revoke(change.connection, account_id)
+            await service_accounts.change(change.connection, account_id, revokes=True)
             await change.note(AuditType.ACCOUNT_DELETED, account_id, project)
 
     async def create_key(

@@ -22,7 +22,7 @@ from app.responses.create.acceptor import RequestAcceptor
 from app.store.batches import changes, results, rows, unfinished
 from app.store.batches.results import Skipped
 from app.store.batches.rows import BatchRow
-from app.store.batches.unfinished import Lines
+from app.store.batches.unfinished import LinesLeft
 from app.store.database import Connection, Database, StoreBusy, StoreMismatch, StoreUnavailable
 from app.store.responses.inserts import insert_lines
 from app.store.responses.new_rows import NewResponse
@@ -220,7 +220,7 @@ class Expander:
             return await off_loop(partial(_skipped, place, raw, ServerFault(BROKEN)), size)
 
 
-def room_of(lines: Lines) -> int:
+def room_of(lines: LinesLeft) -> int:
     """How many lines of a batch may become responses now: whole steps, or all that are left.
 
     Those of several models all may: the others must not wait for a model that has no worker. Cancelled ones end so.

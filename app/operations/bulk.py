@@ -76,7 +76,7 @@ class BulkActions:
     async def find(self, action_id: str) -> ActionRow:
         row = await actions.find(self._db, action_id)
         if row is None:
-            raise _no_such(action_id)
+            raise NothingThere(f"there is no action '{shortened(action_id)}'", "action_id")
         return row
 
     async def find_page(self, page: Page) -> tuple[list[ActionRow], bool]:
@@ -108,7 +108,3 @@ def _applicable(kind: ActionKind, only: ResponseFilter) -> ResponseFilter:
     if kind is ActionKind.RETRY and not only.ids:  # What was cancelled is retried if an operator names it.
         return replace(only, status=only.status or (Status.FAILED,))
     return replace(only, status=only.status or _ALLOWED[kind])
-
-
-def _no_such(action_id: str) -> NothingThere:
-    return NothingThere(f"there is no action '{shortened(action_id)}'", "action_id")

@@ -284,7 +284,8 @@ def _worker_died(facts: Facts) -> Iterator[Told]:
 
 
 def _death(death: Death, model: ModelTotals, workers: Sequence[Worker]) -> Told:
-    started = [f"{each.name} since {moment(each.started_at)}" for each in workers if _replaces(each, death)]
+    replaced = [each for each in workers if each.is_ready and each.started_at > death.at]
+    started = [f"{each.name} since {moment(each.started_at)}" for each in replaced]
     since = f", {some_of(started, 3)} among them" if started else ""
     moved = death.responses - death.waiting
     went = (
@@ -297,10 +298,6 @@ def _death(death: Death, model: ModelTotals, workers: Sequence[Worker]) -> Told:
         "The last lines of its log say why, or `dmesg` on its machine.",
         model.model,
     )
-
-
-def _replaces(worker: Worker, death: Death) -> bool:
-    return worker.is_ready and worker.started_at > death.at
 
 
 def _worker_drains(facts: Facts) -> Iterator[Told]:

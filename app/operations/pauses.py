@@ -41,7 +41,7 @@ async def pause(
         by = change.operator.key_id
         if await pauses.pause(change.connection, queue, project, model, reason, by):
             await change.note(AuditType.MODEL_PAUSED, model, project, {"reason": reason})
-        rows = await pauses.read_pauses(change.connection)
+        rows = await pauses.read(change.connection)
     return next(row for row in rows if (row.queue, row.project) == (queue, project))
 
 
@@ -57,7 +57,7 @@ async def resume(
         queue = await _queue(change, catalog, model)
         if await pauses.resume(change.connection, queue, project):
             await change.note(AuditType.MODEL_RESUMED, model, project, {"reason": reason})
-        rows = await pauses.read_pauses(change.connection)
+        rows = await pauses.read(change.connection)
     return Resumed(queue, [row for row in rows if row.queue == queue])
 
 
@@ -71,7 +71,7 @@ async def _queue(change: Change, catalog: ModelCatalog, model: str) -> str:
     if served is not None and served.base is not None:
         message = f"'{model}' is an adapter, which has the workers of '{served.base}': name that"
         raise AdministrationError(message, "model")
-    queues = {each.model: each.queue for each in await pauses.read_pauses(change.connection)}
+    queues = {each.model: each.queue for each in await pauses.read(change.connection)}
     queues |= await workers.queues(change.connection)
     queues |= {each.name: each.queue for each in catalog.models}
     if model not in queues:

@@ -36,7 +36,7 @@ SECOND_LOOK_SECONDS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class Deployment:
     """The whole deployment, with the conditions that hold."""
 
     version: str
@@ -68,17 +68,17 @@ class OperatorService:
     async def snapshot(self, *, by_key: bool = False) -> Snapshot:
         return await snapshot.read(self._db, self._retention_seconds, by_key=by_key)
 
-    async def status(self) -> Status:
+    async def status(self) -> Deployment:
         """If something is wrong that may be so only for a moment, it looks a second time."""
         if not await migrate.is_supported(self._db):
-            return Status(VERSION, Snapshot(), (), Names(), [SCHEMA_CONDITION])
+            return Deployment(VERSION, Snapshot(), (), Names(), [SCHEMA_CONDITION])
         facts = await self._facts()
         found = holding(facts)
         if any(map(is_brief, found)):
             await asyncio.sleep(SECOND_LOOK_SECONDS)
             facts = await self._facts()
             found = in_both(found, holding(facts))
-        return Status(VERSION, facts.snapshot, facts.models, facts.names, found)
+        return Deployment(VERSION, facts.snapshot, facts.models, facts.names, found)
 
     async def _facts(self) -> Facts:
         look, redis_answers = await asyncio.gather(self.snapshot(), self._redis_answers())

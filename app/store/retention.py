@@ -122,8 +122,7 @@ _DELETE_ENTRIES = text("SELECT delete_audit_entries(:before, :limit)")
 
 async def now(db: Database) -> datetime:
     """The time by Postgres' clock: a process whose own clock is wrong must not delete what others keep."""
-    async with db.autocommit() as connection:
-        found: datetime = (await connection.execute(_NOW)).scalar_one()
+    found: datetime = (await db.execute(_NOW))[0][0]
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import ColumnClause, Row, column
@@ -227,6 +228,18 @@ class Ending:
             messages={name: response[name] for name in MESSAGES if name in response} or None,
             tool_results=tool_results or None,
         )
+
+
+ENDING: Columns[Ending] = Columns(
+    Column("status", "text", attrgetter("value")),
+    Column("output", "json", to_json),
+    Column("usage", "json", to_json),
+    Column("error", "json", to_json),
+    Column("error_code", "text"),
+    Column("incomplete_details", "json", to_json),
+    Column("finished_at", "timestamptz"),
+)
+"""What every ending sets. No turn of a model produced what else one has (logs.py), if it comes from outside."""
 
 
 @dataclass(frozen=True, slots=True)

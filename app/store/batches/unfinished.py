@@ -14,7 +14,7 @@ from app.store.tables import UNFINISHED_BATCHES
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class LinesLeft:
     """How far the lines of a batch have become responses."""
 
     in_file: int = 0
@@ -33,7 +33,7 @@ class UnfinishedBatch:
     id: str
     project: str
     status: BatchStatus
-    lines: Lines = Lines()
+    lines: LinesLeft = LinesLeft()
     has_more: bool = True
     """Whether there is more to do now than to make responses of its lines."""
 
@@ -63,10 +63,10 @@ async def find_all(db: Database, begun: Sequence[str]) -> Sequence[UnfinishedBat
     return [UnfinishedBatch(r.id, r.project, BatchStatus(r.status), _lines(r), r.has_more) for r in found]
 
 
-async def lines_of(db: Database, batch_id: str) -> Lines:
+async def lines_of(db: Database, batch_id: str) -> LinesLeft:
     found = await db.execute(_FIND_LINES, {"id": batch_id})
-    return _lines(found[0]) if found else Lines()
+    return _lines(found[0]) if found else LinesLeft()
 
 
-def _lines(row: Row[Any]) -> Lines:
-    return Lines(row.in_file, row.begun, row.slots)
+def _lines(row: Row[Any]) -> LinesLeft:
+    return LinesLeft(row.in_file, row.begun, row.slots)

@@ -29,14 +29,6 @@ from app.store.rows import EndResult, Notice
 STEP_ROWS = 1000
 """Responses that one step cancels: dispatches pass by them meanwhile, and claims wait, for about 0.03 s."""
 
-_NEXT = """
-    WITH seen AS MATERIALIZED ({window})
-    SELECT s.id, s.inserted_at, s.position, s.matches, r.ends_at_once
-    FROM seen s LEFT JOIN LATERAL (
-        SELECT {ends_at_once} AS ends_at_once FROM responses r WHERE s.matches AND r.id = s.id LIMIT 1
-    ) r ON true
-    ORDER BY s.inserted_at, s.position
-"""
 _CANCELLABLE = ", ".join(f"'{each.value}'" for each in batch_sources_of(BatchStatus.CANCELLING))
 _BATCHES = f"""
     SELECT b.id, b.status, b.total - b.expanded AS lines FROM batches b WHERE b.status IN ({_CANCELLABLE}) AND {{}}
@@ -132,8 +124,7 @@ class _Batch:
 
 
 async def _next(db: Database, wanted: Window) -> _Batch:
-    statement = text(_NEXT.format(window=wanted.text, ends_at_once=queued.ENDS_AT_ONCE))
-    rows = await db.execute(statement, wanted.values)
+    rows = await db.execute(wanted.reading(f"{queued.ENDS_AT_ONCE} AS ends_at_once"), wanted.values)
     others = [row.id for row in rows if row.matches and not row.ends_at_once]
     sizes = await endings.sizes_of(db, others[: endings.MAX_CANCELLED]) if others else {}
     fitting = {each: sizes[each] for each in next(iter(grouped(sizes, endings.MAX_LOG_BYTES)), ())}

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import orjson
+from sqlalchemy import TextClause, text
 
 from app.protocol.limits import SERVICE_TIERS
 from app.protocol.status import TRANSITIONS, Status
@@ -139,6 +140,19 @@ class Window:
     text: str
     """A query of (id, inserted_at, position, status, matches), in order."""
     values: Mapping[str, Any]
+
+    def reading(self, column: str) -> TextClause:
+        """A statement that reads the window, with one more column of the row `r` of each response that matches."""
+        return text(
+            f"""
+            WITH seen AS MATERIALIZED ({self.text})
+            SELECT s.id, s.inserted_at, s.position, s.matches, r.*
+            FROM seen s LEFT JOIN LATERAL (
+                SELECT {column} FROM responses r WHERE s.matches AND r.id = s.id LIMIT 1
+            ) r ON true
+            ORDER BY s.inserted_at, s.position
+            """
+        )
 
 
 def window(

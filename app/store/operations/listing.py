@@ -157,7 +157,7 @@ def _listed(row: Row[Any]) -> ListedResponse:
     return ListedResponse(**{name: row._mapping[name] for name in ListedResponse.__slots__})
 
 
-NODES = """
+_NODES = """
     node AS (
         (SELECT r.sent_to FROM responses r
             WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to IS NOT NULL ORDER BY r.sent_to LIMIT 1)
@@ -168,20 +168,24 @@ NODES = """
         ) n
     )"""
 """The workers to which something was sent that has not ended, as `node`: from one to the next over the index."""
-_UNFINISHED = text(
-    f"""
-    WITH RECURSIVE {NODES}
-    SELECT r.* FROM node n CROSS JOIN LATERAL (
-        SELECT {COLUMNS} FROM responses r
-        WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to = n.sent_to OFFSET 0
-    ) r
-    UNION ALL
-    SELECT {COLUMNS} FROM responses r WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to IS NULL
-    UNION ALL
-    SELECT {COLUMNS} FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL AND r.sent_at IS NULL
-    LIMIT :most
-    """
-)
+
+
+def begun(columns: str) -> str:
+    """These columns of the responses that were sent, that run, or that go on later, as `begun`: for WITH RECURSIVE."""
+    return f"""
+    {_NODES}, begun AS (
+        SELECT r.* FROM node n CROSS JOIN LATERAL (
+            SELECT {columns} FROM responses r
+            WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to = n.sent_to OFFSET 0
+        ) r
+        UNION ALL
+        SELECT {columns} FROM responses r WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to IS NULL
+        UNION ALL
+        SELECT {columns} FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL AND r.sent_at IS NULL
+    )"""
+
+
+_UNFINISHED = text(f"WITH RECURSIVE {begun(COLUMNS)} SELECT * FROM begun LIMIT :most")
 _BY_IDS = text(f"SELECT {COLUMNS} FROM responses r WHERE r.id = ANY(CAST(:ids AS text[]))")
 MAX_IDS = 1_000
 """Rows that one statement finds by their ids."""

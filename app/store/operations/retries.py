@@ -7,6 +7,7 @@ its turn like every other, and reserves of its project's limits. What had a comp
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
@@ -73,14 +74,6 @@ class OldResponse:
 Make = Callable[[OldResponse, Set[LimitKind]], NewResponse]
 """Makes the new response, of a project with such limits (app/responses/create/retried.py)."""
 
-_NEXT = """
-    WITH seen AS MATERIALIZED ({window})
-    SELECT s.id, s.inserted_at, s.position, s.matches, r.request_bytes
-    FROM seen s LEFT JOIN LATERAL (
-        SELECT request_bytes FROM responses r WHERE s.matches AND r.id = s.id LIMIT 1
-    ) r ON true
-    ORDER BY s.inserted_at, s.position
-"""
 _LOCK = text(
     """
     SELECT r.id, r.project, r.model, r.queue, r.priority, r.store, r.chain_length, r.context_bytes, r.key_id,
@@ -103,40 +96,31 @@ _PROJECTS = text("SELECT DISTINCT project FROM responses WHERE id = ANY(CAST(:id
 
 async def steps(db: Database, seen: ActionRow, make: Make) -> AsyncGenerator[Step]:
     """Retries what is left of an action, as `cancels.steps` cancels."""
-    while (step := await _step(db, seen, make)) is not None:
-        yield step
-        seen = step.action
-        if seen.cursor is None:
+    only, statuses = seen.bounded, seen.only.status or (Status.FAILED,)
+    while True:
+        wanted = window(only, statuses, STEP_ROWS, seen.cursor, descending=False)
+        rows = await db.execute(wanted.reading("r.request_bytes"), wanted.values)
+        batch = _fitting(rows)
+        ids = [row.id for row in batch if row.matches]
+        async with db.begin(waits=True) as connection:
+            if not await actions.lock(connection, seen):
+                return
+            projects = (await connection.execute(_PROJECTS, {"ids": ids})).scalars().all() if ids else []
+            held = await limits.hold(connection, projects)
+            locked = (await connection.execute(_LOCK, {"ids": ids})).all() if ids else []
+            # A statement of its own: it sees what another action has committed before these were locked.
+            retried = set((await connection.execute(_RETRIED, {"ids": ids})).scalars()) if ids else set()
+            made = partial(_new, locked, retried, held.states, make)
+            new, reasons = await off_loop(made, sum(row.request_bytes or 0 for row in batch))
+            results = await reserve(connection, held, new, insert_waiting)
+            reasons += [NotRetried.LIMIT_REACHED for result in results.values() if isinstance(result, Shortage)]
+            at_end = len(batch) == len(rows) < STEP_ROWS
+            cursor = None if at_end else Place(batch[-1].inserted_at, batch[-1].position)
+            done, passed_by = len(locked) - len(reasons), len(ids) - len(locked)
+            seen = await actions.note(connection, seen, Progress(cursor, done, passed_by, Counter(map(str, reasons))))
+        yield Step(seen)
+        if cursor is None:
             return
-
-
-async def _step(db: Database, seen: ActionRow, make: Make) -> Step | None:
-    """None: the action is not any more as it was seen."""
-    statuses = seen.only.status or (Status.FAILED,)
-    wanted = window(seen.bounded, statuses, STEP_ROWS, seen.cursor, descending=False)
-    rows = await db.execute(text(_NEXT.format(window=wanted.text)), wanted.values)
-    batch = _fitting(rows)
-    ids = [row.id for row in batch if row.matches]
-    refused: dict[str, int] = {}
-    async with db.begin(waits=True) as connection:
-        if not await actions.lock(connection, seen):
-            return None
-        projects = (await connection.execute(_PROJECTS, {"ids": ids})).scalars().all() if ids else []
-        held = await limits.hold(connection, projects)
-        locked = (await connection.execute(_LOCK, {"ids": ids})).all() if ids else []
-        # A statement of its own: it sees what another action has committed before these were locked.
-        retried = set((await connection.execute(_RETRIED, {"ids": ids})).scalars()) if ids else set()
-        made = partial(_new, locked, retried, held.states, make)
-        new, reasons = await off_loop(made, sum(row.request_bytes or 0 for row in batch))
-        results = await reserve(connection, held, new, insert_waiting)
-        reasons += [NotRetried.LIMIT_REACHED for result in results.values() if isinstance(result, Shortage)]
-        for reason in reasons:
-            refused[reason.value] = refused.get(reason.value, 0) + 1
-        at_end = len(batch) == len(rows) < STEP_ROWS
-        cursor = None if at_end else Place(batch[-1].inserted_at, batch[-1].position)
-        done = len(locked) - len(reasons)
-        progress = Progress(cursor, done, len(ids) - len(locked), refused)
-        return Step(await actions.note(connection, seen, progress))
 
 
 def _fitting(rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:

@@ -23,7 +23,7 @@ from app.scheduling.loads import Load
 from app.store.database import Connection, Database
 from app.store.guards import IS_SUSPECT, OVERDUE, HandOver
 from app.store.layout import LAYOUT
-from app.store.operations.listing import NODES
+from app.store.operations.listing import begun
 from app.store.queue import pauses
 from app.store.queue.facts import load_of
 from app.store.queue.pauses import PauseRow
@@ -281,18 +281,7 @@ _HAS_WRITTEN = """
 """As the view `progress`, of an attempt after another one, for a role that reads no tokens."""
 _R = "r.id, r.queue, r.project, r.priority, r.key_id, r.status, r.worker, r.attempt, r.crashes, r.yielded, r.sent_at"
 _R += ", r.inserted_at, r.history"
-_BEGUN = f"""
-    {NODES}, begun AS (
-        SELECT {_R} FROM node n JOIN LATERAL (
-            SELECT {_R} FROM responses r
-            WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to = n.sent_to OFFSET 0
-        ) r ON r.status = 'queued' OR r.worker IS NOT NULL
-        UNION ALL
-        SELECT {_R} FROM responses r WHERE r.sent_at IS NOT NULL AND r.finished_at IS NULL AND r.sent_to IS NULL
-        UNION ALL
-        SELECT {_R} FROM responses r WHERE r.status = 'in_progress' AND r.worker IS NULL
-    )"""
-"""What was sent or claimed, as `begun`."""
+_BEGUN = begun(_R)
 _SUSPECT = f"({IS_SUSPECT.format('r.')} AND NOT (r.worker IS NOT NULL AND {_HAS_WRITTEN}))"
 _OF_FLOW = "FROM waiting_responses w WHERE w.queue = f.queue AND w.project = f.project AND w.priority = f.priority"
 # Of those that were never claimed; the condition of their status would bring other indexes up.
@@ -490,7 +479,7 @@ async def read(db: Database, retention_seconds: float, *, by_key: bool = False) 
         return Snapshot(
             workers,
             counts,
-            await pauses.read_pauses(connection),
+            await pauses.read(connection),
             Late(late.usage or 0.0, late.deadlines or 0.0, late.logs or 0.0),
             late.bytes,
             [Pace(**row._mapping) for row in await connection.execute(_PACE, pace)],

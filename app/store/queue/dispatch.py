@@ -244,40 +244,27 @@ async def dispatch(
     async with db.begin() as connection:
         virtual_time = (await connection.execute(_LOCK, {"queue": queue})).scalar_one()
         if corrections:
-            await _correct_flows(connection, queue, corrections)
-        facts = await _facts(connection, queue, virtual_time, room, ahead)
-        sent = dispatched(facts.loads, facts.flows, virtual_time, room, facts.running)
+            arrays = _FLOW.named_parameters(list(corrections)) | _CORRECTION.named_parameters(
+                list(corrections.values())
+            )
+            await connection.execute(_CORRECT, {"queue": queue, **arrays})
+        loads, flows, running = await _facts(connection, queue, virtual_time, room, ahead)
+        sent = dispatched(loads, flows, virtual_time, room, running)
         if not sent:
             return []
         rows = await connection.execute(_SEND, {"queue": queue, **_SENT.named_parameters(sent)})
         return list(map(Message.of, rows))
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    loads: Sequence[Load]
-    flows: Sequence[WaitingFlow]
-    running: Sequence[RunningFlow]
-
-
-async def _facts(connection: AsyncConnection, queue: str, virtual_time: float, room: Room, ahead: Ahead) -> _Facts:
+async def _facts(
+    connection: AsyncConnection, queue: str, virtual_time: float, room: Room, ahead: Ahead
+) -> tuple[Sequence[Load], Sequence[WaitingFlow], Sequence[RunningFlow]]:
     most = {"most": room.open, "foreground_most": room.open + room.foreground, "foreground": room.foreground > 0}
     values = {"queue": queue, "virtual_time": virtual_time, "layout": LAYOUT, "margin": MARGIN, **most}
     found = (await connection.execute(_FACTS, values)).one()
     loads, running, waiting = (orjson.loads(each) if each else [] for each in found)
-    return _Facts(
-        [load_of(row, ahead) for row in loads],
-        [waiting_flow(row) for row in waiting],
-        [RunningFlow(flow_of(row), row["count"]) for row in running],
-    )
-
-
-async def _correct_flows(
-    connection: AsyncConnection, queue: str, corrections: Mapping[QueueFlow, FlowCorrection]
-) -> None:
-    flows, ended = list(corrections), list(corrections.values())
-    arrays = {**_FLOW.named_parameters(flows), **_CORRECTION.named_parameters(ended)}
-    await connection.execute(_CORRECT, {"queue": queue, **arrays})
+    runs = [RunningFlow(flow_of(row), row["count"]) for row in running]
+    return [load_of(row, ahead) for row in loads], [waiting_flow(row) for row in waiting], runs
 
 
 async def busy_queues(db: Database) -> Sequence[str]:

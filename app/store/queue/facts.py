@@ -97,25 +97,16 @@ def load_of(row: Mapping[str, Any], ahead: Ahead = NOTHING_AHEAD) -> Load:
 
 def waiting_flow(row: Mapping[str, Any]) -> WaitingFlow:
     """The flow of a row, with the first of its waiting `responses` (dispatch.py)."""
-    responses = [_waiting_response(*columns) for columns in row["responses"]]
+    responses = [
+        WaitingResponse(
+            Candidate(id_, (sent_to, before), affinity),
+            *(position, cost, is_charged, rank),
+            math.inf if seconds_left is None else seconds_left,
+        )
+        for position, cost, is_charged, rank, seconds_left, id_, sent_to, before, affinity in row["responses"]
+    ]
     scale = 1.0 if row["scale"] is None else row["scale"]
     return WaitingFlow(flow_of(row), responses, row["beside"], row["tag"], scale, row["part"], row["lead_seconds"])
-
-
-def _waiting_response(
-    position: int,
-    cost: int,
-    is_charged: bool,
-    rank: int,
-    seconds_left: float | None,
-    id_: str = "",
-    sent_to: str | None = None,
-    before: str | None = None,
-    affinity: int | None = None,
-) -> WaitingResponse:
-    candidate = Candidate(id_, (sent_to, before), affinity)
-    left = math.inf if seconds_left is None else seconds_left
-    return WaitingResponse(candidate, position, cost, is_charged, rank, left)
 
 
 def flow_of(row: Mapping[str, Any]) -> Flow:

@@ -47,11 +47,6 @@ async def resume(connection: AsyncConnection, queue: str, project: str | None) -
     return bool((await connection.execute(_RESUME, {"queue": queue, "project": project})).rowcount)
 
 
-async def read_pauses(connection: AsyncConnection) -> Sequence[PauseRow]:
+async def read(on: Database | AsyncConnection) -> Sequence[PauseRow]:
     """All of them, those of whole models first."""
-    return [PauseRow(*row) for row in await connection.execute(_READ)]
-
-
-async def read(db: Database) -> Sequence[PauseRow]:
-    async with db.autocommit() as connection:
-        return await read_pauses(connection)
+    return [PauseRow(**row._mapping) for row in await on.execute(_READ)]

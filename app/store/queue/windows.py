@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import text
 
 from app.queue.message import Priority
 from app.scheduling.windows import MARGIN, Demand, Measured, part_of, share_of
-from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
 from app.store.queue.dispatch import QueueFlow
 from app.store.queue.facts import flow_of
@@ -50,20 +48,14 @@ _FLOWS = text(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rise:
-    part: float
-
-
-_FLOW: Columns[QueueFlow] = Columns(Column("queue", "text"), Column("project", "text"))
-_RISE: Columns[_Rise] = Columns(Column("part", "float8"))
 # A dispatch locks its queue, and then flows: so does this.
 _LOCK = text("SELECT FROM queues WHERE name = ANY(CAST(:queues AS text[])) ORDER BY name FOR NO KEY UPDATE")
 _RAISE = text(
     f"""
     INSERT INTO flows (queue, project, priority, tag, step, part)
     SELECT c.queue, c.project, {Priority.WINDOW.value}, 0, 0, c.part
-    FROM unnest({named_arrays(_FLOW, _RISE)}) AS c({names(_FLOW, _RISE)})
+    FROM unnest((SELECT CAST(:queues AS text[])), CAST(:projects AS text[]), CAST(:parts AS float8[]))
+        AS c(queue, project, part)
     ON CONFLICT (queue, project, priority) DO UPDATE SET part = excluded.part
     """
 )
@@ -87,10 +79,10 @@ async def raise_to(db: Database, parts: Mapping[QueueFlow, float]) -> None:
     """Writes how far the work in windows of these flows rises."""
     if not parts:
         return
-    rises = _RISE.named_parameters([_Rise(part) for part in parts.values()])
+    flows = {"queues": [flow.queue for flow in parts], "projects": [flow.project for flow in parts]}
     async with db.begin() as connection:
-        await connection.execute(_LOCK, {"queues": sorted({flow.queue for flow in parts})})
-        await connection.execute(_RAISE, {**_FLOW.named_parameters(list(parts)), **rises})
+        await connection.execute(_LOCK, {"queues": flows["queues"]})
+        await connection.execute(_RAISE, {**flows, "parts": list(parts.values())})
 
 
 def _parts(queue: str, demands: Sequence[Any], flows: Sequence[Any]) -> dict[QueueFlow, float]:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import column, text
 
 from app.metrics.instruments import UNREAD, WorkerMetrics
 from app.protocol.status import TRANSITIONS
-from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
 from app.store.guards import MAX_CLAIMS, RELEASED, HandOver, sources
 from app.store.layout import LAYOUT
 from app.store.rows import ROW_COLUMNS, SMALL_ROW, LargeRow, ResponseRow, row_or_large
-
-
-@dataclass(frozen=True, slots=True)
-class _ClaimRequest:
-    id: str
-    worker: str
-
-
-_REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker", "text"))
 
 # Like the journal's statement: it locks rows in the order of their ids, and finds them by key alone. The conditions
 # are on the locked rows, because those of the statement's snapshot may be older.
@@ -39,7 +28,7 @@ _REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker"
 _CLAIM = text(
     f"""
     WITH batch AS (
-        SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
+        SELECT * FROM unnest((SELECT CAST(:ids AS text[])), CAST(:workers AS text[])) AS b(id, worker)
     ), living AS MATERIALIZED (
         SELECT w.id, w.node FROM workers w WHERE w.id IN (SELECT worker FROM batch) AND w.lease_until > now()
         FOR KEY SHARE OF w
@@ -82,10 +71,8 @@ async def claim_all(
     not read. If an id comes twice, the first worker gets it. All claims are committed together. Raises
     StoreUnavailable: then all of them may have been committed, or none.
     """
-    requests: dict[str, _ClaimRequest] = {}
-    for response_id, worker in wanted:
-        requests.setdefault(response_id, _ClaimRequest(response_id, worker))
-    parameters = {**_REQUEST.named_parameters(list(requests.values())), "max_claims": max_claims}
+    claimants = dict(reversed(wanted))  # of an id that comes twice, the first
+    parameters = {"ids": list(claimants), "workers": list(claimants.values()), "max_claims": max_claims}
     rows: dict[str, ResponseRow | LargeRow] = {}
     for row in await db.execute(_CLAIM, parameters):
         metrics.claimed(row.attempt, has_yielded=row.had_yielded)

@@ -16,9 +16,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from random import uniform
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.heavy import Threads
@@ -119,9 +119,6 @@ _ENDING_COLUMNS = ("status", "output", "usage", "error", "incomplete_details", "
 """What an ending sets. Tool results stay unset: no turn of a model produced them."""
 
 
-def _tell_nobody(result: EndResult) -> None: ...
-
-
 async def _once_free(end: Callable[[], Awaitable[T]]) -> T:
     for seconds in PAUSES:
         try:
@@ -135,7 +132,7 @@ async def cancel(
     db: Database,
     response_id: str,
     project: str | None,
-    announce: Announce = _tell_nobody,
+    announce: Announce = lambda _: None,
     *,
     only_kept: bool = False,
 ) -> EndResult | None:
@@ -158,7 +155,7 @@ async def cancel_all(
     db: Database,
     response_ids: Sequence[str],
     project: str | None,
-    announce: Announce = _tell_nobody,
+    announce: Announce = lambda _: None,
     *,
     only_kept: bool = False,
 ) -> list[EndResult | StoreUnavailable | None]:
@@ -344,7 +341,7 @@ async def _end_rows(
     async def run(work: Callable[[], T]) -> T:
         return work() if threads is None else await threads.run(work)
 
-    rows = await run(partial(_parsed, found))
+    rows = await run(lambda: list(map(parsed_row, found)))
     results = {row.id: EndResult(row, None) for row in rows}
     unfinished = [row for row in rows if row.status in TRANSITIONS[transition].sources]
     logs = await _read_logs(connection, [row.id for row in unfinished])
@@ -358,10 +355,6 @@ async def _end_rows(
         if kept := [{"id": row.id, "request": to_json(row.request_to_keep)} for row in with_secrets]:
             await connection.execute(_ERASE_SECRETS, kept)
     return results | {row.id: EndResult(row, final.chunk) for row, final in endings}, locked
-
-
-def _parsed(rows: Sequence[Row[Any]]) -> list[ResponseRow]:
-    return [parsed_row(row) for row in rows]
 
 
 @dataclass(slots=True)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.events.chunk import Chunk
-from app.store.columns import Column, Columns, named_arrays, to_json
+from app.store.columns import Column, Columns, named_arrays, names
 from app.store.guards import LOG_STATE
-from app.store.rows import CHUNKS, Ending
+from app.store.rows import CHUNKS, ENDING, Ending
 from app.store.tables import RESPONSE_EVENT
 
 
@@ -25,17 +24,7 @@ class FinalRow:
     chunk: Chunk
 
 
-_ENDED: Columns[FinalRow] = Columns(
-    Column("ended_id", "text", of="id"),
-    Column("status", "text", attrgetter("value"), of="ending.status"),
-    Column("output", "json", to_json, of="ending.output"),
-    Column("usage", "json", to_json, of="ending.usage"),
-    Column("error", "json", to_json, of="ending.error"),
-    Column("error_code", "text", of="ending.error_code"),
-    Column("incomplete_details", "json", to_json, of="ending.incomplete_details"),
-    Column("finished_at", "timestamptz", of="ending.finished_at"),
-)
-_SET = ", ".join(f"{column.name} = {column.expression('e')}" for column in _ENDED if column.name != "ended_id")
+_ENDED: Columns[FinalRow] = Columns(Column("ended_id", "text", of="id"))
 
 INSERT_CHUNKS = text(
     f"""
@@ -45,9 +34,9 @@ INSERT_CHUNKS = text(
 )
 _UPDATE_ENDED = text(
     f"""
-    UPDATE responses r SET {_SET}, worker = NULL, event_id = {RESPONSE_EVENT}, log_bytes = l.bytes,
+    UPDATE responses r SET {ENDING.assign("e")}, worker = NULL, event_id = {RESPONSE_EVENT}, log_bytes = l.bytes,
         log = {LOG_STATE.format("l.bytes")}
-    FROM unnest({named_arrays(_ENDED)}) AS e({_ENDED.names}) CROSS JOIN LATERAL (
+    FROM unnest({named_arrays(_ENDED, ENDING)}) AS e({names(_ENDED, ENDING)}) CROSS JOIN LATERAL (
         SELECT coalesce(sum(c.bytes), 0) AS bytes FROM chunks c WHERE c.response_id = e.ended_id
     ) l
     WHERE r.id = e.ended_id
@@ -58,4 +47,5 @@ _UPDATE_ENDED = text(
 async def write(connection: AsyncConnection, rows: Sequence[FinalRow]) -> None:
     """Ends responses that the transaction has locked. They are not final, and have no events after these."""
     await connection.execute(INSERT_CHUNKS, CHUNKS.named_parameters([row.chunk for row in rows]))
-    await connection.execute(_UPDATE_ENDED, _ENDED.named_parameters(rows))
+    endings = ENDING.named_parameters([row.ending for row in rows])
+    await connection.execute(_UPDATE_ENDED, {**_ENDED.named_parameters(rows), **endings})

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -33,7 +32,7 @@ from app.store.columns import TEXTS, Column, Columns, names, numbered_arrays, to
 from app.store.database import Database, StoreBusy
 from app.store.guards import LOG_STATE
 from app.store.packing import unpack_events, unpack_tokens
-from app.store.rows import CHUNKS, LOG_PAGE_BYTES, Ending
+from app.store.rows import CHUNKS, ENDING, LOG_PAGE_BYTES, Ending
 from app.store.tables import RESPONSE_EVENT
 from config.logging.context import about
 
@@ -102,29 +101,20 @@ _APPENDED = f"""
 
 _APPEND = f"{_APPENDED} SELECT response_id FROM appended"
 
-_ENDING: Columns[Ending] = Columns(
-    Column("status", "text", attrgetter("value")),
-    Column("output", "json", to_json),
+# Calls and approvals are added to those of the input.
+_OF_TURNS: Columns[Ending] = Columns(
     Column("tool_results", "json", to_json),
     Column("messages", "json", to_json),
-    Column("usage", "json", to_json),
-    Column("error", "json", to_json),
-    Column("error_code", "text"),
-    Column("incomplete_details", "json", to_json),
-    Column("finished_at", "timestamptz"),
-)
-# Added to those of the input.
-_ANSWERABLE: Columns[Ending] = Columns(
     Column("call_ids", "text", lambda output: to_array(call_ids(output)), f"r.call_ids || {TEXTS}", of="output"),
     Column("approvals", "text", lambda output: to_array(approvals(output)), f"r.approvals || {TEXTS}", of="output"),
 )
 _ENDED: Columns[Chunk] = Columns(Column("response_id", "text"))
 _KEPT: Columns[Entry] = Columns(Column("request", "json", to_json))
-_LAST: tuple[Columns[Any], ...] = (_ENDING, _ANSWERABLE, _ENDED, _KEPT)
+_LAST: tuple[Columns[Any], ...] = (ENDING, _OF_TURNS, _ENDED, _KEPT)
 
 # Chunks and endings in one statement: one round trip, one commit.
 _APPEND_AND_END = f"""{_APPENDED}, ended AS (
-        UPDATE responses r SET {_ENDING.assign("e")}, {_ANSWERABLE.assign("e")}, worker = NULL,
+        UPDATE responses r SET {ENDING.assign("e")}, {_OF_TURNS.assign("e")}, worker = NULL,
             event_id = {RESPONSE_EVENT}, request = coalesce(CAST(e.request AS json), r.request),
             log_bytes = a.bytes + b.bytes, log = {LOG_STATE.format("a.bytes + b.bytes")}
         FROM appended a CROSS JOIN LATERAL (

@@ -330,10 +330,6 @@ def _parameters(batch: Sequence[NewResponse], sendings: Sequence[Sending]) -> li
     return [*_ROW.parameters(batch), *_CONTINUATION.parameters(batch), *openings, *_SENDING.parameters(sendings)]
 
 
-def _candidate(new: NewResponse) -> Candidate:
-    return Candidate(new.id, (new.ran_on,), new.affinity)
-
-
 async def _decided(reads: Database | Connection, batch: Sequence[NewResponse], lines: Lines) -> dict[str, Sending]:
     """The decision on each response's message."""
     made: dict[str, Sending] = {}
@@ -342,7 +338,7 @@ async def _decided(reads: Database | Connection, batch: Sequence[NewResponse], l
     found = await states(reads, {new.queue for new in batch}, if_some_wait=has_foreground)
     for queue, state in found.items():
         lines.note([queue], waits=state.waits)
-        own = [new for new in batch if new.queue == queue]
-        arrivals = [Arrival(_candidate(new), new.priority, new.project) for new in own]
+        own = [(new, Candidate(new.id, (new.ran_on,), new.affinity)) for new in batch if new.queue == queue]
+        arrivals = [Arrival(candidate, new.priority, new.project) for new, candidate in own]
         made |= at_once(arrivals, state)
     return made

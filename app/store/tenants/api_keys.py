@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,26 +20,21 @@ class NewKey:
 
     id: str
     project: str | None
-    name: str
-    hash: bytes
-    shown: str
-    scopes: Collection[str]
-    lifetime_seconds: float | None = None
-    """Seconds until the key expires; None: it does not."""
-    service_account: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRow:
-    """One key, as Postgres has it at the moment."""
-
-    id: str
-    project: str | None
     """The key's project; None: it belongs to the operators."""
     name: str
     hash: bytes
     shown: str
-    scopes: tuple[str, ...]
+    scopes: Sequence[str]
+    lifetime_seconds: float | None
+    """Seconds from its making until it expires; None: it was to last. After a rotation it expires sooner."""
+    service_account: str | None
+    """The one that the key belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow(NewKey):
+    """One key, as Postgres has it at the moment."""
+
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
@@ -48,10 +43,6 @@ class KeyRow:
     """Seconds until the key expires, by Postgres' clock; None: it does not expire."""
     is_archived: bool
     """Whether its project is."""
-    service_account: str | None = None
-    """The one that the key belongs to."""
-    lifetime_seconds: float | None = None
-    """As it was made; None: it was to last. After a rotation it expires sooner."""
 
     @property
     def state(self) -> Literal["works", "revoked", "archived", "expired"]:
@@ -112,27 +103,23 @@ _MARK_USED = text(
 )
 
 
-def _row(scopes: Sequence[str], **columns: Any) -> KeyRow:
-    return KeyRow(scopes=tuple(scopes), **columns)
-
-
 async def find(db: Database, hashes: Collection[bytes]) -> dict[bytes, KeyRow]:
     """The keys with these hashes, revoked and expired ones included."""
-    found = [_row(**row._mapping) for row in await db.execute(_BY_HASH, {"hashes": list(hashes)})]
+    found = [KeyRow(**row._mapping) for row in await db.execute(_BY_HASH, {"hashes": list(hashes)})]
     return {row.hash: row for row in found}
 
 
 async def get(connection: AsyncConnection, key_id: str) -> KeyRow | None:
-    return await one(_row, connection, _BY_ID, {"id": key_id})
+    return await one(KeyRow, connection, _BY_ID, {"id": key_id})
 
 
 async def get_by_hash(connection: AsyncConnection, hashed: bytes) -> KeyRow | None:
-    return await one(_row, connection, _BY_HASH, {"hashes": [hashed]})
+    return await one(KeyRow, connection, _BY_HASH, {"hashes": [hashed]})
 
 
 async def find_page(db: Database, project: str | None, page: Page) -> tuple[list[KeyRow], bool]:
     """A page of keys of a project, or of the operators, and whether there are more. Revoked keys are left out."""
-    return await _LIST.read(db, page, _row, {"project": project})
+    return await _LIST.read(db, page, KeyRow, {"project": project})
 
 
 async def count_working(connection: AsyncConnection, project: str | None) -> int:

@@ -52,24 +52,16 @@ class NewEntry:
     resource: str
     """The id of what was changed."""
     details: Mapping[str, Any]
-    address: str | None = None
+    address: str | None
     """IP address of the caller."""
-    request_id: str | None = None
+    request_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class AuditRow:
+class AuditRow(NewEntry):
     """One entry, as Postgres has it."""
 
-    id: str
     effective_at: datetime
-    type: str
-    actor: str | None
-    project: str | None
-    resource: str
-    details: dict[str, Any]
-    address: str | None
-    request_id: str | None
     project_name: str | None
 
 

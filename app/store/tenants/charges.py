@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import ClassVar, TypeAlias
 
 from sqlalchemy import TextClause, text
 
 from app.protocol.limits import LimitKind, LimitState, Shortage, charged
 from app.store.by_project import LOCKED_AT_ONCE, ByProject, batches
-from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
 
 MAX_BATCH = 1024
@@ -33,25 +33,11 @@ class Charge:
     weight: ClassVar[int] = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A number of requests for one limit."""
-
-    project: str
-    model: str
-    kind: str
-    requests: int
-
-
 class _Locked(Enum):
     LOCKED = "another transaction has locked the limit, or there is none"
 
 
 _Result: TypeAlias = LimitState | Shortage | _Locked | None
-
-_ASKED: Columns[_Asked] = Columns(
-    Column("project", "text"), Column("model", "text"), Column("kind", "text"), Column("requests", "int")
-)
 
 
 def _charging(waiting: str = "") -> TextClause:
@@ -65,7 +51,8 @@ def _charging(waiting: str = "") -> TextClause:
             SELECT l.project, l.model, l.kind, l.value, a.requests, clock_timestamp() AS now,
                 greatest(0, l.used - l.value
                     * greatest(0, CAST(extract(epoch FROM clock_timestamp() - l.as_of) AS float8)) / 60) AS used
-            FROM unnest({named_arrays(_ASKED)}) AS a({_ASKED.names})
+            FROM unnest((SELECT CAST(:projects AS text[])), CAST(:models AS text[]), CAST(:kinds AS text[]),
+                CAST(:requests AS int[])) AS a(project, model, kind, requests)
             JOIN limits l ON l.project = a.project AND l.model = a.model AND l.kind = a.kind
             ORDER BY l.project, l.model, l.kind FOR NO KEY UPDATE OF l {waiting}
         ), taken AS (
@@ -87,8 +74,9 @@ class Charger:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._together = batches(self._charge_free, MAX_BATCH)
-        self._locked: ByProject[Charge, _Result] = ByProject(self._charge, MAX_BATCH, LOCKED_AT_ONCE)
+        self._together = batches(partial(self._charge, _CHARGE_FREE), MAX_BATCH)
+        charge = partial(self._charge, _CHARGE, waits=True)
+        self._locked: ByProject[Charge, _Result] = ByProject(charge, MAX_BATCH, LOCKED_AT_ONCE)
 
     async def take(self, charge: Charge) -> LimitState | Shortage | None:
         """Returns the limit after the request, why there is no room, or None without such a limit.
@@ -106,16 +94,11 @@ class Charger:
         await self._together.close()
         await self._locked.close()
 
-    async def _charge_free(self, batch: Sequence[Charge]) -> list[_Result]:
-        return await self._run(_CHARGE_FREE, batch)
-
-    async def _charge(self, batch: Sequence[Charge]) -> list[_Result]:
-        return await self._run(_CHARGE, batch, waits=True)
-
-    async def _run(self, statement: TextClause, batch: Sequence[Charge], *, waits: bool = False) -> list[_Result]:
+    async def _charge(self, statement: TextClause, batch: Sequence[Charge], *, waits: bool = False) -> list[_Result]:
         counts = Counter(batch)
-        asked = [_Asked(each.project, each.model, each.kind.value, count) for each, count in counts.items()]
-        rows = await self._db.execute(statement, _ASKED.named_parameters(asked), waits=waits)
+        names = {"projects": [each.project for each in counts], "models": [each.model for each in counts]}
+        values = {**names, "kinds": [each.kind.value for each in counts], "requests": list(counts.values())}
+        rows = await self._db.execute(statement, values, waits=waits)
         results = {
             Charge(row.project, row.model, kind := LimitKind(row.kind)): iter(
                 charged(LimitState(row.project, row.model, kind, row.value, row.used), row.requests)

@@ -52,11 +52,8 @@ async def find_page(db: Database, project: str, page: Page) -> tuple[list[Accoun
     return await _LIST.read(db, page, AccountRow, {"project": project})
 
 
-async def rename(connection: AsyncConnection, account_id: str, name: str) -> None:
-    """Renames its keys."""
-    await connection.execute(_CHANGE, {"account": account_id, "name": name, "revokes": False})
-
-
-async def revoke(connection: AsyncConnection, account_id: str) -> None:
-    """Revokes its keys."""
-    await connection.execute(_CHANGE, {"account": account_id, "name": None, "revokes": True})
+async def change(
+    connection: AsyncConnection, account_id: str, name: str | None = None, *, revokes: bool = False
+) -> None:
+    """Renames its keys, or revokes them."""
+    await connection.execute(_CHANGE, {"account": account_id, "name": name, "revokes": revokes})

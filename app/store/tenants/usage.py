@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 
 from app.store.database import Database
 
@@ -112,17 +112,14 @@ class Total:
 
 async def add_up(db: Database, limit: int) -> int:
     """Adds up to `limit` notes to the ledger; returns how many."""
-    async with db.autocommit() as connection:
-        return int((await connection.execute(_ADD_UP, {"limit": limit})).scalar_one())
+    return int((await db.execute(_ADD_UP, {"limit": limit}))[0][0])
 
 
 async def read(db: Database, wanted: UsageFilter, limit: int) -> list[Total]:
     """Returns up to `limit` totals, in the order of their buckets. Buckets without usage have none."""
-    rows = await db.execute(_READ, {**asdict(wanted), "limit": limit})
-    return [_total(row, wanted.groups) for row in rows]
-
-
-def _total(row: Row[Any], groups: Collection[str]) -> Total:
-    columns = row._asdict()
-    chosen = {name: columns.pop(name) for name in _GROUPS}
-    return Total(group={name: it for name, it in chosen.items() if name in groups}, **columns)
+    totals = []
+    for row in await db.execute(_READ, {**asdict(wanted), "limit": limit}):
+        columns = row._asdict()
+        groups = {name: columns.pop(name) for name in _GROUPS}
+        totals.append(Total(group={name: it for name, it in groups.items() if name in wanted.groups}, **columns))
+    return totals

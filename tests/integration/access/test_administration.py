@@ -30,7 +30,7 @@ async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -
     assert made.secret not in dumped and made.secret[10:-4] not in dumped
     (row,) = await keys_of(admin.db, "default")
     assert (row.hash, row.shown) == (hash_of(made.secret), shown(made.secret))
-    assert (row.project, row.name, row.scopes) == ("default", "mine", ("responses",))
+    assert (row.project, row.name, row.scopes) == ("default", "mine", ["responses"])
     assert row.expires_at is row.last_used_at is row.revoked_at is None
 
 
@@ -119,7 +119,7 @@ async def test_rotation_lets_both_keys_work_for_the_overlap(admin: Administratio
     new = await admin.rotate_key(old.row.id, 50)
     before, after = await keys_of(admin.db, "default")
     assert (before.id, after.id) == (old.row.id, new.row.id)
-    assert (after.project, after.name, after.scopes) == ("default", "mine", ("read",))
+    assert (after.project, after.name, after.scopes) == ("default", "mine", ["read"])
     assert before.remaining_seconds is not None and 0 < before.remaining_seconds <= 50
     assert after.expires_at is not None and after.expires_at - after.created_at == timedelta(seconds=1000)
     assert new.secret != old.secret

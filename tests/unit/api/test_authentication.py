@@ -35,7 +35,7 @@ SECRET = new_secret()
 
 def row_of(scopes: frozenset[KeyScope] = PROJECT_SCOPES, project: str | None = "proj_a", left: float = 1000) -> KeyRow:
     names = tuple(scope.value for scope in scopes)
-    return KeyRow("key_1", project, "mine", b"", "sk-lh-...", names, NOW, NOW, None, None, left, False)
+    return KeyRow("key_1", project, "mine", b"", "sk-lh-...", names, None, None, NOW, NOW, None, None, left, False)
 
 
 class OneKey:

@@ -16,7 +16,7 @@ from app.bounds import Bound
 from app.protocol.errors import Unavailable
 from app.protocol.requests.bodies.batch import RESPONSES
 from app.protocol.status import BatchStatus
-from app.store.batches.unfinished import Lines
+from app.store.batches.unfinished import LinesLeft
 from app.store.database import StatementTimeout, StoreUnavailable
 from config.settings import Settings
 from tests.support.batches import line
@@ -91,8 +91,8 @@ class Steps:
     async def _find(self, *_: Any) -> Any:
         return BATCH
 
-    async def _lines_of(self, *_: Any) -> Lines:
-        return Lines(in_file=self.lines, slots=None)
+    async def _lines_of(self, *_: Any) -> LinesLeft:
+        return LinesLeft(in_file=self.lines, slots=None)
 
     async def _next_lines(self, _: Any, most: int) -> list[RawLine]:
         return [RawLine(number, line(str(number)), number) for number in range(1, most + 1)]

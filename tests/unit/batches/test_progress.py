@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.batches.expander import AHEAD_OF_SLOT, LINES_AHEAD, STEP_LINES, room_of
 from app.batches.progress import BATCHES_AT_ONCE, PROJECT_BATCHES_AT_ONCE, next_batches
 from app.protocol.status import BatchStatus
-from app.store.batches.unfinished import Lines, UnfinishedBatch
+from app.store.batches.unfinished import LinesLeft, UnfinishedBatch
 
 
 def _batch(name: str, project: str = "a", status: BatchStatus = BatchStatus.IN_PROGRESS) -> UnfinishedBatch:
@@ -65,10 +65,10 @@ def test_cancels_of_one_project_are_bounded_as_other_batches_are() -> None:
 
 def test_lines_become_responses_in_whole_steps_as_room_appears() -> None:
     most = LINES_AHEAD + AHEAD_OF_SLOT * 32
-    assert room_of(Lines(in_file=50_000, begun=0, slots=32)) == most
-    assert room_of(Lines(in_file=50_000, begun=most - STEP_LINES, slots=32)) == STEP_LINES
-    assert room_of(Lines(in_file=50_000, begun=most - STEP_LINES + 1, slots=32)) == 0
-    assert room_of(Lines(in_file=50_000, begun=most + 1, slots=32)) == 0, "workers have gone"
-    assert room_of(Lines(in_file=5, begun=most - 5, slots=32)) == 5, "the last ones"
-    assert room_of(Lines(in_file=50_000, begun=50_000, slots=None)) == 50_000, "of several models"
-    assert room_of(Lines()) == 0
+    assert room_of(LinesLeft(in_file=50_000, begun=0, slots=32)) == most
+    assert room_of(LinesLeft(in_file=50_000, begun=most - STEP_LINES, slots=32)) == STEP_LINES
+    assert room_of(LinesLeft(in_file=50_000, begun=most - STEP_LINES + 1, slots=32)) == 0
+    assert room_of(LinesLeft(in_file=50_000, begun=most + 1, slots=32)) == 0, "workers have gone"
+    assert room_of(LinesLeft(in_file=5, begun=most - 5, slots=32)) == 5, "the last ones"
+    assert room_of(LinesLeft(in_file=50_000, begun=50_000, slots=None)) == 50_000, "of several models"
+    assert room_of(LinesLeft()) == 0

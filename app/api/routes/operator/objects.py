@@ -9,9 +9,9 @@ from app.operations.conditions import Code, Grade, Names
 from app.operations.explanation import Explanation, Reason
 from app.operations.models import Backlog as BacklogTotals
 from app.operations.models import ModelTotals
-from app.operations.service import Status
+from app.operations.service import Deployment
 from app.protocol.limits import LimitKind, LimitState
-from app.protocol.status import Status as ResponseStatus
+from app.protocol.status import Status
 from app.queue.message import Mode, class_of
 from app.store.operations.known import KnownResponse
 from app.store.operations.snapshot import Snapshot, WorkerState
@@ -192,7 +192,7 @@ class Overview(Shape):
     pauses: list[Pause]
 
     @classmethod
-    def of(cls, status: Status) -> Self:
+    def of(cls, status: Deployment) -> Self:
         return cls(
             version=status.version,
             grade=status.grade,
@@ -235,7 +235,7 @@ class Why(RowShape):
     reason: Reason
     text: str
     advice: str | None
-    status: ResponseStatus
+    status: Status
     model: str
     queue: str
     project: str
