@@ -110,7 +110,7 @@ class Maintenance:
             self._repeat(often, self.dispatch),
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
-            self._repeat(often, self.carry_out),
+            self._repeat(often, self._bulk.carry_out),
             self._repeat(often, self.carry_batches_on),
             self._repeat(SWEEP_SECONDS, self.raise_windows),
             self._repeat(SWEEP_SECONDS, self.sweep),
@@ -234,10 +234,6 @@ class Maintenance:
                 log.error("failed: %s", message)
                 await self.announcer.tell(result)
         return result is not None
-
-    async def carry_out(self) -> None:
-        """Goes on with what operators do to many responses."""
-        await self._bulk.carry_out()
 
     async def carry_batches_on(self) -> None:
         """Does what can be done now for each unfinished batch."""

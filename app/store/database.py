@@ -285,10 +285,15 @@ class Database:
         statement outside of `transaction()` commits by itself.
         """
         async with self._driver_lock:
-            with _named_troubles(), self._closed_after_an_error():
+            with _named_troubles():
                 if self._driver is None or self._driver.is_closed():
                     self._driver = await self._connect()
-                yield self._driver
+                driver = self._driver
+                try:
+                    yield driver
+                except BaseException:
+                    driver.terminate()
+                    raise
 
     @asynccontextmanager
     async def pooled_driver_connection(self) -> AsyncIterator[asyncpg.Connection]:
@@ -301,16 +306,6 @@ class Database:
                 except BaseException:
                     driver.terminate()  # the pool replaces it
                     raise
-
-    @contextmanager
-    def _closed_after_an_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            if self._driver is not None:
-                self._driver.terminate()
-                self._driver = None
-            raise
 
     async def _connect(self) -> asyncpg.Connection:
         """A connection made as the pool makes them, which the pool then forgets."""

@@ -62,10 +62,8 @@ _BY_SQLSTATE = {
 
 
 def by_sqlstate(code: str) -> Trouble:
-    for length in range(len(code), 1, -1):
-        if (trouble := _BY_SQLSTATE.get(code[:length])) is not None:
-            return trouble
-    return Trouble.BUG
+    beginnings = (code[:length] for length in range(len(code), 1, -1))
+    return next((_BY_SQLSTATE[each] for each in beginnings if each in _BY_SQLSTATE), Trouble.BUG)
 
 
 def trouble_of(error: BaseException) -> Trouble | None:

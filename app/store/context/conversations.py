@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -145,8 +145,7 @@ async def create(db: Database, new: ConversationRow, first: Sequence[NewItem], *
     async with db.begin(large=is_large(added), waits=is_limited) as connection:
         if is_limited:
             await check_stored(connection, new.project, len(orjson.dumps(new.metadata)) + added)
-        row = {"id": new.id, "project": new.project, "metadata": to_json(new.metadata), "created_at": new.created_at}
-        await connection.execute(_CREATE, row)
+        await connection.execute(_CREATE, {**asdict(new), "metadata": to_json(new.metadata)})
         await _add(connection, new.project, new.id, first)
 
 

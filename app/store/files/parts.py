@@ -8,6 +8,7 @@ part are reserved before they come, and count from then on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from sqlalchemy import text
 
@@ -54,7 +55,7 @@ _MAKE_FILE = text(
     ), made AS (
         INSERT INTO files (id, project, filename, purpose, bytes, expires_at)
         SELECT CAST(:id AS text), CAST(:project AS text), CAST(:filename AS text), CAST(:purpose AS text),
-            coalesce(sum(bytes), 0), now() + make_interval(secs => :seconds)
+            coalesce(sum(bytes), 0), now() + make_interval(secs => :expires_after_seconds)
         FROM parts
         RETURNING id, filename, purpose, bytes, created_at, expires_at
     ), placed AS (
@@ -71,14 +72,7 @@ class PartGone(Exception):
 
 async def create_of_parts(connection: Connection, project: str, new: NewFile, part_ids: Sequence[str]) -> FileRow:
     """Makes a file of complete parts, in this order."""
-    values = {
-        "parts": list(part_ids),
-        "id": new.id,
-        "project": project,
-        "filename": new.filename,
-        "purpose": new.purpose,
-        "seconds": new.expires_after_seconds,
-    }
+    values = {**asdict(new), "project": project, "parts": list(part_ids)}
     return FileRow(**(await connection.execute(_MAKE_FILE, values)).one()._mapping)
 
 

@@ -14,7 +14,7 @@ from app.local.errors import LocalError
 from app.local.home import running_scrapes
 from app.local.ports import probe
 from app.local.programs import OTHER_FILES
-from app.local.workers.devices import LIST_SECONDS, Devices, devices_needed, visible_devices
+from app.local.workers.devices import LIST_SECONDS, devices_needed, visible_devices
 from config.models import ModelCatalog, require_folders
 from config.settings import ConfigError, Settings, unknown_variables
 
@@ -72,13 +72,8 @@ def gpus(catalog: ModelCatalog) -> Iterator[Finding]:
     if found is None:
         yield ok("GPUs", "none are used: no driver is here, or vLLM is built for the CPU")
         return
-    yield from _enough(found, wanted, driver or "unknown")
-
-
-def _enough(found: Devices, wanted: Mapping[str, int], driver: str) -> Iterator[Finding]:
-    too_large = [name for name, count in wanted.items() if count > len(found.all)]
-    text = f"{len(found.all)}, driver {driver}"
-    if too_large:
+    text = f"{len(found.all)}, driver {driver or 'unknown'}"
+    if too_large := [name for name, count in wanted.items() if count > len(found.all)]:
         yield warn(
             "GPUs",
             f"{text}: too few for a worker of {', '.join(too_large)}",
