@@ -157,7 +157,7 @@ async def test_the_response_of_a_dead_worker_goes_on_in_another_worker_at_once_o
     queue = Queue()
     steps = maintenance(db, pubsub, queue)
     await steps.release_dead_workers()
-    metrics = steps._metrics
+    metrics = steps.metrics
     assert [each.collect()[0].samples[0].value for each in (metrics.dead_workers, metrics.lost_attempts)] == [1, 1]
     if waits:
         assert not queue.sent

@@ -151,7 +151,7 @@ async def test_a_key_cannot_be_rotated_while_its_service_account_is_deleted(
         await projects.lock(connection, "default")
         rotating = asyncio.create_task(admin.rotate_key(key.row.id))
         await blocked(db)
-        await service_accounts.revoke(connection, account.id)
+        await service_accounts.change(connection, account.id, revokes=True)
     with pytest.raises(AdministrationError, match="works no longer"):
         await rotating
 
