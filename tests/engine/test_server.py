@@ -90,6 +90,18 @@ async def test_without_the_logits_processor_what_has_a_state_cannot_continue(cap
         assert engine.device is not None and "without our logits processor" in engine.device
 
 
+@pytest.mark.parametrize("has_priorities", [True, False])
+async def test_one_request_shows_what_a_server_can_and_another_if_it_has_no_priorities(*, has_priorities: bool) -> None:
+    async with serving() as server:
+        server.has_priorities = has_priorities
+        async with attached(server) as engine:
+            assert server.asked.count("/inference/v1/generate") == (1 if has_priorities else 2)
+            assert engine.can_continue(SEEDED)
+            request = EngineRequest(new_id(), PROMPT, GREEDY, priority=3)
+            assert tokens([delta async for delta in engine.generate(request)]) == TEXT
+        assert server.requests[-1]["priority"] == (3 if has_priorities else 0)
+
+
 async def test_operators_are_told_why_a_server_failed() -> None:
     async with serving() as server, attached(server) as engine:
         server.error_frame = {"code": 500, "message": "out of memory"}

@@ -50,6 +50,7 @@ class TokenServer:
     """Without it, an answer stops after its first frame."""
     api_key: str | None = None
     has_route: bool = True
+    has_priorities: bool = True
     is_full: bool = False
     """It answers everything with 429 and `headers`."""
     pages: dict[str, str] = field(default_factory=dict)
@@ -124,6 +125,8 @@ class TokenServer:
         is_probe = body["sampling_params"]["max_tokens"] == 2 and body["token_ids"] == [7]
         if not is_probe:
             self.requests.append(body)
+        if body["priority"] and not self.has_priorities:
+            return web.json_response({"error": {"message": "no priorities", "param": "priority"}}, status=400)
         if self.status != 200:
             return web.json_response({"error": self.error}, status=self.status, headers=self.headers)
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

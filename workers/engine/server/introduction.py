@@ -21,7 +21,7 @@ _PROBE_TOKENS = (11, 7)
 runs our logits processor: the next continuation would find other tokens than it forced, and fail."""
 _PROBE_PROMPT = [7]
 PROBE_SECONDS = 60.0
-"""How long a server may take to say what it is, and to generate four tokens, behind whatever waits there."""
+"""How long a server may take to say what it is, and to generate two tokens, behind whatever waits there."""
 _SAMPLE = re.compile(r"^(vllm:\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _MOST = 2.0**53
@@ -96,11 +96,14 @@ async def _introduce(client: Client, model: ServedModel, forcing: dict[str, Any]
             raise Unfit(f"it does not serve the adapter {adapter.name!r}")
     load = await read_load(client)
     version = await _version(client)
-    by_priority = await _probe(client, chosen["id"], priority=1) is not None
-    can_force = await _probe(client, chosen["id"], extra_args=forcing) == list(_PROBE_TOKENS)
+    tokens = await _probe(client, chosen["id"], forcing, priority=1)
+    by_priority = tokens is not None
+    if not by_priority:
+        tokens = await _probe(client, chosen["id"], forcing, priority=0)
     length = int(chosen.get("max_model_len") or 0)
     if length < 1:
         raise Unfit("it does not say its max_model_len")
+    can_force = tokens == list(_PROBE_TOKENS)
     return Server(chosen["id"], length, adapters, version, can_force, by_priority, load.cache_tokens)
 
 
@@ -141,9 +144,9 @@ async def _version(client: Client) -> str:
         return "of an unknown version"
 
 
-async def _probe(client: Client, name: str, *, priority: int = 0, **params: Any) -> list[int] | None:
-    """The tokens that come; None if the server refuses the request."""
-    params |= {"temperature": 0.0, "max_tokens": len(_PROBE_TOKENS), "ignore_eos": True}
+async def _probe(client: Client, name: str, forcing: dict[str, Any], *, priority: int) -> list[int] | None:
+    """The tokens that come; None if the server refuses the request, as one does that has no priorities."""
+    params = {"extra_args": forcing, "temperature": 0.0, "max_tokens": len(_PROBE_TOKENS), "ignore_eos": True}
     body = {"model": name, "token_ids": _PROBE_PROMPT, "sampling_params": params, "stream": True, "priority": priority}
     tokens: list[int] = []
     try:
