@@ -215,8 +215,8 @@ _BUSY_QUEUES = text(
 _FORGET_IDLE = text(
     """
     DELETE FROM flows f USING (
-        SELECT i.queue, i.project, i.priority FROM flows i JOIN queues q ON q.name = i.queue
-        WHERE i.tag <= q.virtual_time AND NOT EXISTS (
+        SELECT i.queue, i.project, i.priority FROM flows i LEFT JOIN queues q ON q.name = i.queue
+        WHERE i.tag <= coalesce(q.virtual_time, 0) AND NOT EXISTS (
             SELECT FROM waiting_responses r
             WHERE r.queue = i.queue AND r.project = i.project AND r.priority = i.priority
         )

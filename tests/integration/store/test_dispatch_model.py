@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
@@ -406,6 +406,16 @@ class Queue:
         self.model.parts = {project: part for project, part in self.model.parts.items() if project in rises}
 
 
+NEVER_DISPATCHED: list[Any] = [
+    ("rise", "a", 0.25),
+    ("forget",),
+    ("arrive", ("a", Priority.PRIORITY_FOREGROUND), 1, 2, 1000),
+    ("arrive", ("a", Priority.WINDOW), 1, 1, 1000),
+]
+"""Of a queue that has sent nothing yet, flows are forgotten, too."""
+
+
+@example(taken=NEVER_DISPATCHED)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(taken=st.lists(steps, min_size=5, max_size=25))
 async def test_postgres_sends_what_the_model_sends(db: Database, taken: list[Any]) -> None:
