@@ -13,7 +13,6 @@ from app.protocol.events.deltas import CallArguments, CallStart, Delta, Text
 from tests.engine.cases import demo_model
 from workers.engine.output_format import OutputSpec
 from workers.engine.schemas.tags import held, nodes_in
-from workers.engine.vllm.grammars.calls import texts_of
 from workers.formats.answer import AnswerRules, merge_deltas
 from workers.formats.calls.router import CallableTools
 from workers.formats.chat.parser import ChatParser
@@ -141,6 +140,8 @@ def _weight(text: str) -> float:
 
 def _marks(tag: str) -> tuple[list[str], list[str]]:
     """How its tags begin, and all marks in it."""
+    from workers.engine.vllm.grammars.calls import texts_of
+
     texts = sorted({text for node in nodes_in(json.loads(tag)) for text in texts_of(node)})
     starts = sorted({node["begin"] for node in nodes_in(json.loads(tag)) if isinstance(node.get("begin"), str)})
     return starts, sorted({mark for text in texts for mark in re.findall(r"</?[^<>\s]+>", text)}) + FOREIGN
