@@ -163,8 +163,17 @@ def known(http: httpx.Client) -> dict[str, str]:
     }
 
 
+@pytest.fixture
+def resumed(http: httpx.Client) -> Iterator[None]:
+    """Ends what requests have paused: they may name what answers named, and other files use the installation."""
+    yield
+    for pause in http.get("/v1/operator/pauses").json()["data"]:
+        named = {name: pause[name] for name in ("model", "project") if pause[name] is not None}
+        http.delete("/v1/operator/pauses", params=named).raise_for_status()
+
+
 @pytest.mark.long
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("known", "resumed")
 def test_any_request_gets_a_documented_answer(scripted: Longhaul) -> None:
     from schemathesis.generation.meta import TestPhase
 
@@ -179,6 +188,7 @@ def test_any_request_gets_a_documented_answer(scripted: Longhaul) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("resumed")
 def test_any_request_about_an_existing_resource_gets_a_documented_answer(
     scripted: Longhaul, known: dict[str, str]
 ) -> None:
