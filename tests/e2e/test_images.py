@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 WHAT = "What is in this image?"
 RED, BLUE = Picture("red", "square"), Picture("blue", "triangle")
-LONG = 900
+LONG = 3000
 """Tokens of an answer that takes seconds."""
 
 
